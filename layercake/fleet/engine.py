@@ -18,7 +18,7 @@ from layercake.base.clock import Clock
 from layercake.fleet import events
 from layercake.fleet.store import Record, Store
 from layercake.kraken import converge
-from layercake.kraken.converge import NEVER, Discovered, Event, NodeState, Permitted, Tick
+from layercake.kraken.converge import NEVER, Barred, Discovered, Event, NodeState, Permitted, Tick
 from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET
 from layercake.kraken.mutation import Where
 
@@ -180,6 +180,11 @@ class Engine:
         self._store.mark(record)
         for effect in effects:
             self._carry_out(record, effect)
+
+    def bar(self, record: Record, why: str) -> None:
+        """Whatever runs on a node is started anew once a person has looked, and not before."""
+        self.post(record, Barred(why))
+        self.post(record, Discovered({"power": "HANG"}, why))
 
     def _carry_out(self, record: Record, effect: converge.Effect) -> None:
         note = self._store.event

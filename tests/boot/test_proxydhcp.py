@@ -377,3 +377,52 @@ def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
         dhcp_servers(wrong["dhcp_servers"]) if "dhcp_servers" in wrong else msgspec.convert(
             wrong, BootSettings
         )
+
+
+# -- what people read of it
+
+
+def test_who_takes_which_address_of_whom_is_told_in_words(state: BootState) -> None:
+    mac = "52:54:00:00:01:01"
+    (right,) = proxydhcp.taken(packet(MessageType.REQUEST, {50: IP, 54: SITE, **PXE_UEFI}),
+                               state.nodes)  # fmt: skip
+    assert right.text == "UEFI PXE takes 10.99.0.11 of DHCP server 10.99.0.2"
+    assert right.data == {
+        "ip": "10.99.0.11",
+        "took": "10.99.0.11",
+        "mac": mac,
+        "server": "10.99.0.2",
+    }
+    assert right.step is not None and right.every == 1.0
+    (other,) = proxydhcp.taken(packet(MessageType.REQUEST, {50: ELSEWHERE, **PXE_UEFI}),
+                               state.nodes)  # fmt: skip
+    assert other.text.startswith(
+        "UEFI PXE takes 10.99.0.77 of a DHCP server that it does not name, and by the inventory its "
+        "address is 10.99.0.11: nothing can be fetched from another (hint: reserve 10.99.0.11 for "
+    )
+    assert other.data == {"ip": "10.99.0.11", "took": "10.99.0.77", "mac": mac, "server": ""}
+    assert other.step is None and other.about == MAC
+
+
+def test_an_offer_without_an_address_is_told_as_such(state: BootState) -> None:
+    arm(state)
+    notes = ask(state, packet(MessageType.DISCOVER, PXE_BIOS)).notes
+    (offer,) = [note for note in notes if note.kind.name == "boot.offer-sent"]
+    assert offer.text == (
+        "offered undionly.kpxe; the address is for the site's DHCP server to give"
+    )
+
+
+def test_who_waits_for_an_address_is_told_in_words(state: BootState, clock: FakeClock) -> None:
+    arm(state)
+    told = []
+    for _ in range(120):
+        told += [
+            note
+            for note in ask(state, packet(MessageType.DISCOVER, PXE_UEFI)).notes
+            if note.kind is events.NO_ADDRESS
+        ]
+        clock.now += 1.0
+    assert told and told[0].data == {"mac": "52:54:00:00:01:01", "ip": "10.99.0.11"}
+    assert told[0].text.startswith("52:54:00:00:01:01 asks by DHCP for ")
+    assert "and takes no address: no offer of the site's DHCP server has reached it" in told[0].text

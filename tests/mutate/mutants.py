@@ -45,6 +45,8 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 HIDDEN = frozenset(["doc", "description", "summary", "help", "title"])
 """Arguments whose texts are only in the reference, which tests/docs compares with the code."""
+WIRING = frozenset(["feature.py", "routes.py", "commands.py", "answers.py"])
+"""Of a feature: tables, which other tests compare with what is served."""
 WIDE = 200
 NAMES = frozenset(["__all__", "__slots__"])
 
@@ -262,10 +264,11 @@ def _has_effect(node: ast.AST) -> bool:
 
 
 def read(root: Path, paths: tuple[str, ...]) -> dict[str, str]:
-    """{file below the root: its text} of files and folders."""
+    """{file below the root: its text} of files, and of those of folders that decide something."""
     found = {}
     for name in paths:
         path = root / name
-        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+        inside = [file for file in sorted(path.glob("*.py")) if file.name not in WIRING]
+        for file in inside if path.is_dir() else [path]:
             found[str(file.relative_to(root))] = file.read_text()
     return found

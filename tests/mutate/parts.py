@@ -18,13 +18,17 @@ class Part:
 
 PARTS = {
     "engine": Part(files=("layercake/kraken",), tests=("tests/engine", "tests/wire"), at_least=95),
-    "guard": Part(files=("layercake/features/guard",), tests=("tests/guard",), at_least=90),
+    "guard": Part(
+        files=("layercake/features/guard", "layercake/features/guard/turns"),
+        tests=("tests/guard",),
+        at_least=90,
+    ),
     "rolls": Part(
         files=(
             "layercake/features/rolls/decide.py",
             "layercake/features/rolls/facts.py",
             "layercake/features/rolls/policy.py",
-            "layercake/features/rolls/see.py",
+            "layercake/features/rolls/observe.py",
         ),
         tests=(
             "tests/rolls/test_decide.py",
@@ -47,6 +51,7 @@ PARTS = {
             "tests/boot/test_answers.py",
             "tests/boot/test_defects.py",
             "tests/boot/test_dhcp_decision.py",
+            "tests/boot/test_dhcp_notes.py",
             "tests/boot/test_dhcp_packet.py",
             "tests/boot/test_golden.py",
             "tests/boot/test_proxydhcp.py",
@@ -59,7 +64,7 @@ PARTS = {
     ),
     "joins": Part(
         files=("layercake/agents/joining.py", "layercake/agents/https/join.py"),
-        tests=("tests/head/test_join.py",),
+        tests=("tests/head/test_join.py", "tests/head/test_joining.py"),
         at_least=90,
     ),
 }

@@ -30,7 +30,7 @@ from layercake.features.inventory.new_inventory import (
     TakenBack,
     listed,
 )
-from layercake.features.inventory.parser import InventoryParser
+from layercake.features.inventory.reader import InventoryReader
 from layercake.features.inventory.reading import Readers
 from layercake.features.machines.manager import Machines
 from layercake.features.rolls.facts import REST_STAGE, Roll
@@ -52,7 +52,6 @@ from layercake.inventory.schema import Node
 from layercake.inventory.yaml_marks import MAX_TEXT
 from layercake.kernel.membership import Membership
 from layercake.kraken.errors import InputError, Refused
-from layercake.kraken.planner import Planner
 from layercake.modules.notifier import ModuleNotifier
 
 _SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
@@ -85,20 +84,6 @@ class Means:
     beside: Sequence[str]
 
 
-def _warnings(new: NewInventory, of_secrets: Iterable[str]) -> list[dict[str, Any]]:
-    """Those of the reader, and those about secrets, which are of no line."""
-    problems = [Problem(new.file, 0, 0, text) for text in of_secrets]
-    return [warning.to_record() for warning in (*new.warnings, *problems)]
-
-
-def _cuts_power(planner: Planner) -> bool:
-    return any(step.mutation.cuts_power for step in planner.graph.steps)
-
-
-def _was_found_running(record: Record) -> bool:
-    return not record.care.ours and record.value("power") in ("ON", "HANG")
-
-
 class InventoryChanges:
     """Plans and applies inventories. `spread` is called once files are wanted, `readers` read what
     is big."""
@@ -108,7 +93,7 @@ class InventoryChanges:
         self._files = files
         self._spread = spread
         self._store = means.store
-        self.parser = InventoryParser(
+        self.reader = InventoryReader(
             means.store,
             means.table,
             means.desire,
@@ -126,34 +111,34 @@ class InventoryChanges:
         _check_text(text, file)
         async with self._plans.turn():
             revision = self._store.revision
-            new = await self.parser.parse(self._plans, text, file)
+            new = await self.reader.read(self._plans, text, file)
             wanted = await self._files.wanted(new.all())
-            digest, files = _digest(revision, text, wanted), await self._files.plan(wanted)
+            files = await self._files.plan(wanted)
             changes = new.changes
-            plans = [
-                plan
-                async for plan in slowly(
-                    self._plan_node(new.nodes[c.node]) for c in changes if c.node in new.nodes
-                )
-            ]
-            said = await asyncio.to_thread(
-                secrets.warnings, list(new.all()), self._means.table.parts, self._means.vault
-            )
+            changed = [new.nodes[c.node] for c in changes if c.node in new.nodes]
+            plans = [plan async for plan in slowly(map(self._plan_node, changed))]
+            warnings = await self._warnings(new)
         rolls = await self._moves(changes, new)
         later = {r.name for move in rolls for r in move.records}
-        back = await self._taken_back(changes, new)
         return {
             "changes": [told async for told in slowly(change.to_record() for change in changes)],
             "plans": plans,
-            "digest": digest,
+            "digest": _digest(revision, text, wanted),
             "networks": [c.to_record() for c in self._means.networks.changes(new.networks)],
-            "warnings": _warnings(new, said),
+            "warnings": [warning.to_record() for warning in warnings],
             "secrets": await self._sent_elsewhere(changes, new),
             "rolls": [move.to_record() for move in rolls],
             "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
-            "taken_back": [b.to_record() for b in back],
+            "taken_back": [b.to_record() for b in await self._taken_back(changes, new)],
             "files": files,
         }
+
+    async def _warnings(self, new: NewInventory) -> list[Problem]:
+        """What a person should know of an inventory that can be used."""
+        of_secrets = await asyncio.to_thread(
+            secrets.warnings, list(new.all()), self._means.table.parts, self._means.vault
+        )
+        return [*new.warnings, *(Problem(new.file, 0, 0, text) for text in of_secrets)]
 
     async def _sent_elsewhere(
         self, changes: Iterable[Change], new: NewInventory
@@ -190,17 +175,16 @@ class InventoryChanges:
         return [TakenBack(tuple(names), images, to) for (images, to), names in found.items()]
 
     def _plan_node(self, node: Node) -> dict[str, Any]:
-        planner = self._means.table.planner_for(node)
-        known = self._store.find(node.id)
+        planner, known = self._means.table.planner_for(node), self._store.find(node.id)
         wants = self._means.desire.goal_values(node.state, node.images)
         chain = planner.chain(known.machine.state if known else 0, planner.layout.goal(wants))
         names = [m.name for m in chain or ()]
-        if known is not None and chain == () and tuple(i.name for i in known.wanted) != node.images:
+        if chain == () and known is not None and _other_images(known, node):
             names = ["image-update"]
-        ends = known is None and _cuts_power(planner)
+        ends = known is None and any(step.mutation.cuts_power for step in planner.graph.steps)
         return {
             "node": node.name,
-            "found_running": known is not None and _was_found_running(known),
+            "found_running": known is not None and _is_foreign(known),
             "adopt": wishes(node).adopt if ends else None,
             "chain": names,
             "to": wants,
@@ -220,7 +204,7 @@ class InventoryChanges:
         running nodes are wanted by the rolls that this begins."""
         _check_text(text, file)
         async with self._applied.turn():  # those who may only look do not keep it waiting
-            new = await self.parser.parse(self._applied, text, file)
+            new = await self.reader.read(self._applied, text, file)
             wanted = await self._files.wanted(new.all())
             await self._files.store(wanted)
         async with self._means.desire.transaction() as transaction:
@@ -259,7 +243,7 @@ class InventoryChanges:
         _check_text(text, file)
         async with self._plans.turn():
             return {
-                node.name: node for node in (await self.parser.parse(self._plans, text, file)).all()
+                node.name: node for node in (await self.reader.read(self._plans, text, file)).all()
             }
 
     async def change(
@@ -271,7 +255,7 @@ class InventoryChanges:
     ) -> dict[str, Any]:
         """Changes one node's entry of the inventory in force (inventory.entry), and touches no
         other node. Raises NotFound, InputError, and Refused as `apply`."""
-        arches_, profiles = await asyncio.to_thread(self.parser.boot_sets)
+        arches_, profiles = await asyncio.to_thread(self.reader.boot_sets)
         parts = self._means.table.parts
         async with self._means.desire.transaction() as transaction:
             before = self._store.named(name).node
@@ -456,6 +440,16 @@ class InventoryChanges:
         record = self._store.find(node.id)
         if record is not None and record.applied != node.images and node.id not in later:
             transaction.change(record, lambda record: setattr(record, "applied", node.images))
+
+
+def _other_images(record: Record, node: Node) -> bool:
+    """Whether a node is to have other images than before."""
+    return tuple(image.name for image in record.wanted) != node.images
+
+
+def _is_foreign(record: Record) -> bool:
+    """Whether a machine was found running that is not the head's."""
+    return not record.care.ours and record.value("power") in ("ON", "HANG")
 
 
 def _digest(revision: int, text: str, wanted: Wanted) -> str:

@@ -46,38 +46,35 @@ class NodeListRoutes:
     @route("GET", "/v1/nodes", Role.VIEWER, Reach.RANGE, query=LIST, returns=NodeList)
     async def nodes(self, request: web.Request, body: None) -> Any:
         """Nodes: all, by range, by query."""
-        caller = request[CALLER]
-        query = request.query
+        caller, query = request[CALLER], request.query
         kind = Kind(self._listing.fields(query.get("fields", "")), caller.looks_only)
-        where = query.get("where", "")
-        limit = number(request, "limit", 0)
-        after = query.get("after", "")
-        # What leaves a group is not told to who is bound to that.
+        where, limit = query.get("where", ""), number(request, "limit", 0)
+        # what leaves a group is not told to who is bound to that
         since = query.get("since", "") if caller.groups is None else ""
         if since and where:
             raise InputError(
                 "cannot use since with where: what a query means changes with the time alone",
                 hint="leave one out",
             )
-        wanted = request[RANGE]
-        if since and not (wanted or limit or after):
+        if since and not (request[RANGE] or limit or query.get("after")):
             return await self._told(request, await self._listing.news(kind, since, ""), kind)
-        records = self._selected(wanted, after, caller, ordered=bool(limit or after))
+        records = self._asked_for(request, caller, ordered=bool(limit))
         if where:
             records = await self._queries.matching(records, where)
-        more = 0 < limit < len(records)
+        more = bool(limit) and len(records) > limit
         records = records[:limit] if more else records
-        about = f"{wanted} {limit} {after} {caller.groups} {where}"
+        about = f"{request[RANGE]} {limit} {query.get('after', '')} {caller.groups} {where}"
         found = await self._listing.find(records, kind, since, about)
         return await self._told(request, found, kind, records[-1].name if more else None)
 
-    def _selected(
-        self, wanted: str, after: str, caller: Caller, *, ordered: bool
+    def _asked_for(
+        self, request: web.Request, caller: Caller, *, ordered: bool
     ) -> Sequence[Record]:
-        """The nodes of a range, "" for all, that the caller sees and whose names come `after`;
-        those of a range are `ordered` by name if that is asked for."""
-        records = self._store.select(wanted) if wanted else self._store.in_order
-        if wanted and ordered:
+        """The nodes of the range, or all, that the caller sees, from the one on that it has come
+        to; by name where that matters."""
+        wanted, after = request[RANGE], request.query.get("after", "")
+        records: Sequence[Record] = self._store.select(wanted) if wanted else self._store.in_order
+        if wanted and (ordered or after):
             records = sorted(records, key=BY_NAME)
         if after:
             records = records[bisect.bisect_right(records, after, key=BY_NAME) :]

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from layercake import __version__
@@ -15,7 +14,6 @@ from layercake.features.nodes.lists.causes import in_outages, what_of
 from layercake.features.nodes.lists.metrics import Page, process, states
 from layercake.features.status.views import Census, Observed
 from layercake.fleet.slices import slowly
-from layercake.fleet.store import Record
 from layercake.kraken.errors import LayercakeError
 
 CAUSES_S = 15.0
@@ -25,20 +23,6 @@ LATENCY, ASKED_S = "power.latency", 1.0
 """The call by which BMCs are asked for, and for how long it is waited."""
 MOST_CAUSES = 50
 """Causes that are told, those of most nodes. Others are counted together."""
-
-
-def _stops(records: Iterable[Record]) -> Counter[str]:
-    """How many nodes a person keeps the head from, by the kind of their word."""
-    return Counter(
-        why
-        for record in records
-        for why, stop in (
-            ("freeze", record.care.freeze),
-            ("maintenance", record.care.maintenance),
-            ("release", record.held),
-        )
-        if stop is not None
-    )
 
 
 class Metrics:
@@ -103,7 +87,16 @@ class Metrics:
             "Whether the whole site is frozen.",
             [({}, guard["frozen"] is not None)],
         )
-        stops = _stops(observed.store)
+        stops = Counter(
+            why
+            for r in observed.store
+            for why, stop in (
+                ("freeze", r.care.freeze),
+                ("maintenance", r.care.maintenance),
+                ("release", r.held),
+            )
+            if stop is not None
+        )
         page.add(
             "nodes_stopped",
             "gauge",
@@ -121,6 +114,10 @@ class Metrics:
             "Nodes that boot, and that wait for their turn to.",
             [({"state": word}, guard["boots"][word]) for word in ("booting", "waiting")],
         )
+        self._services(page)
+
+    def _services(self, page: Page) -> None:
+        observed = self._observed
         page.add(
             "service_up",
             "gauge",

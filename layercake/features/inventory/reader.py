@@ -1,9 +1,10 @@
-"""Reads an inventory: its text, against the images and boot sets that there are."""
+"""Reads inventories against what there is: the images, the boot sets, and the nodes that are
+known."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -24,7 +25,7 @@ from layercake.kraken.errors import InputError
 from layercake.moduleapi.sandboxed_job import SandboxedJob
 
 
-class InventoryParser:
+class InventoryReader:
     """`beside` are the head's addresses with the length of their prefixes."""
 
     def __init__(
@@ -46,62 +47,63 @@ class InventoryParser:
         self._beside = beside
         self._marks: dict[str, tuple[Node, bytes]] = {}
 
-    async def parse(self, job: SandboxedJob, text: str, file: str) -> NewInventory:
-        """Reads an inventory against the images in the store; a big one in the process that this
-        one's turn is for. Raises InventoryErrors with the mistakes in it."""
+    async def read(self, job: SandboxedJob, text: str, file: str) -> NewInventory:
+        """Reads an inventory; a big one in a process of its own. Raises InventoryErrors with the
+        mistakes in it."""
         known = {record.name: record.node for record in self._store}
-        question = await self._question(text, file, known)
-        if is_small(text):
-            told = await asyncio.to_thread(answer, question)
-        else:
-            data = await asyncio.to_thread(msgspec.msgpack.encode, question)
-            out = await job.request("layercake.features.inventory.reading", data)
-            told = await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
+        told = await self._answer(job, text, file, known)
         warnings = said(file, told)
-        nodes = await self._nodes(told.nodes, known)
-        new = NewInventory(file, nodes, known, tuple(told.removed), told.networks, warnings)
-        self._check_images(new)
+        nodes = await self._nodes(told, known)
+        found = NewInventory(file, nodes, known, tuple(told.removed), told.networks, warnings)
+        self._check_images(found)
         async for node in slowly(nodes.values()):
             secrets.refuse_outside([node], self._vault.directory)
-        old = {name: known[name] for name in (*told.removed, *nodes) if name in known}
-        new.changes.extend([change async for change in slowly(diff(old, nodes))])
-        return new
+        before = {name: known[name] for name in (*told.removed, *nodes) if name in known}
+        found.changes.extend([change async for change in slowly(diff(before, nodes))])
+        return found
 
-    async def _question(self, text: str, file: str, known: Mapping[str, Node]) -> Question:
-        """All that the reader has to know."""
-        images = [image.name for image in self._images.list()]
+    async def _answer(
+        self, job: SandboxedJob, text: str, file: str, known: Mapping[str, Node]
+    ) -> Answer:
+        """What the text says, as far as it is news."""
         marks = {node.name: self._mark(node) async for node in slowly(known.values())}
         if len(self._marks) > len(known):  # of nodes that are gone
             self._marks = {name: had for name, had in self._marks.items() if name in known}
-        return Question(
+        question = Question(
             text,
             file,
-            images,
+            [image.name for image in self._images.list()],
             {name: self._table.places[name] for name in self._table.parts},
             marks,
             *await asyncio.to_thread(self.boot_sets),
             list(self._beside),
         )
+        if is_small(text):
+            return await asyncio.to_thread(answer, question)
+        data = await asyncio.to_thread(msgspec.msgpack.encode, question)
+        out = await job.request("layercake.features.inventory.reading", data)
+        return await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
 
-    async def _nodes(self, records: Iterable[bytes], known: Mapping[str, Node]) -> dict[str, Node]:
-        """The nodes by name; those without a MAC address have the cards that are known of them."""
+    async def _nodes(self, told: Answer, known: Mapping[str, Node]) -> dict[str, Node]:
+        """The nodes that are new or other than before, by name; those without `mac` have the cards
+        that were found for them."""
         parts = self._table.parts
-        decoded = (Node.from_record(msgspec.msgpack.decode(r), parts) for r in records)
-        nodes = {node.name: node async for node in slowly(decoded)}
+        records = (Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes)
+        nodes = {node.name: node async for node in slowly(records)}
         given = {mac for node in nodes.values() for mac in node.macs}
         async for node in slowly([node for node in nodes.values() if not node.macs]):
             nodes[node.name] = entry.with_cards(node, known.get(node.name), given, parts)
         return nodes
 
-    def _check_images(self, new: NewInventory) -> None:
-        """Raises InputError for images that do not go together."""
-        sets: dict[tuple[str, ...], str] = {node.images: node.name for node in new.all()}
+    def _check_images(self, found: NewInventory) -> None:
+        """Raises InputError for images that could never be started together."""
+        sets = {node.images: node.name for node in found.all()}
         for names, example in sets.items():
             try:
                 check_set(self._desire.image(name) for name in names)
             except InputError as error:
                 raise InputError(
-                    f"cannot use {new.file}: the images of {example}: {error.message}",
+                    f"cannot use {found.file}: the images of {example}: {error.message}",
                     hint=error.hint,
                 ) from None
 
@@ -117,9 +119,10 @@ class InventoryParser:
         are on the disk: the newest may have been built a moment ago. No profiles: None, for sets of
         an older Layercake say nothing of theirs. The site's default is that of the profile "". May
         block."""
-        sets = self._boots.all()
-        profiles = {s.profile.name: s.architecture for s in sets if s.profile is not None}
-        for one in sets:
-            if profiles and one.name == self._boots.default:
+        known = self._boots
+        found = known.all()
+        profiles = {s.profile.name: s.architecture for s in found if s.profile is not None}
+        for one in found:
+            if profiles and one.name == known.default:
                 profiles[""] = one.architecture
-        return arches(sets), profiles or None
+        return arches(found), profiles or None
