@@ -13,12 +13,12 @@ from tests.contract.house import ROOT, Source, knots
 AT_MOST = {
     "wide_lines": 0,
     "generic_names": 16,
-    "golf": 66,
-    "complex_functions": 1,
+    "golf": 65,
+    "complex_functions": 0,
     "long_functions": 0,
     "most_methods": 32,
     "most_arguments": 11,
-    "private_in_tests": 62,
+    "private_in_tests": 59,
 }
 """What the product has yet of what it should not have. A change may lower them."""
 

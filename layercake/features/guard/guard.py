@@ -210,11 +210,8 @@ class Guard:
 
     def asked(self, record: Record, mutation: str) -> None:
         """The engine asks whether a step may begin; it is answered now or later."""
-        old = self._waiting.get(record.node.id)
-        since = old.since if old is not None else self._clock()
-        self._waiting[record.node.id] = _Asked(
-            mutation, since, old.verdict if old is not None else None
-        )
+        old = self._waiting.get(record.node.id) or _Asked(mutation, self._clock())
+        self._waiting[record.node.id] = _Asked(mutation, old.since, old.verdict)
         self._answer(record)
 
     def _answer(self, record: Record) -> None:
