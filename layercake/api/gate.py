@@ -113,12 +113,20 @@ class Gate:
         if caller.groups is None or reach in (Reach.SHOWN, Reach.NONE):
             return
         what = f"{request.method} {request.path[:80]}"
-        if reach is Reach.RANGE and body is not None and body.range:
-            body.range = caller.narrowed(self._store, body.range)
-        elif reach is Reach.SITE or (reach is Reach.RANGE and body is not None):
+        if reach is Reach.SITE:
             raise caller.refusal(what, "it is about the whole site, and not only the nodes")
-        elif reach in (Reach.NODE, Reach.NODES) and not self._is_of(route, request, caller):
+        if reach is Reach.RANGE:
+            self._narrow(body, caller, what)
+        elif not self._is_of(route, request, caller):
             raise caller.refusal(what, "it is about others than the nodes")
+
+    def _narrow(self, body: Any, caller: Caller, what: str) -> None:
+        """The same for the range in a body, where "" is the whole site."""
+        if body is None:
+            return
+        if not body.range:
+            raise caller.refusal(what, "it is about the whole site, and not only the nodes")
+        body.range = caller.narrowed(self._store, body.range)
 
     def _is_of(self, route: Route, request: web.Request, caller: Caller) -> bool:
         """Whether a request is about nodes of its caller alone."""

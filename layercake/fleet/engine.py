@@ -18,7 +18,7 @@ from layercake.base.clock import Clock
 from layercake.fleet import events
 from layercake.fleet.store import Record, Store
 from layercake.kraken import converge
-from layercake.kraken.converge import NEVER, Discovered, Event, NodeState, Permitted, Tick
+from layercake.kraken.converge import NEVER, Barred, Discovered, Event, NodeState, Permitted, Tick
 from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET
 from layercake.kraken.mutation import Where
 
@@ -61,13 +61,13 @@ class Engine:
     def __init__(
         self,
         store: Store,
-        hands: EffectRunner,
+        runner: EffectRunner,
         clock: Clock,
         jitter: Callable[[], float] = random.random,
         gate: Callable[[], Gate | None] = lambda: None,
     ) -> None:
         self._store = store
-        self._hands = hands
+        self._runner = runner
         self._clock = clock
         self._jitter = jitter
         self._queue: deque[tuple[str, Event]] = deque()
@@ -181,13 +181,18 @@ class Engine:
         for effect in effects:
             self._carry_out(record, effect)
 
+    def bar(self, record: Record, why: str) -> None:
+        """Whatever runs on a node is started anew once a person has looked, and not before."""
+        self.post(record, Barred(why))
+        self.post(record, Discovered({"power": "HANG"}, why))
+
     def _carry_out(self, record: Record, effect: converge.Effect) -> None:
         note = self._store.event
         match effect:
             case converge.Start(mutation, attempt, timeout):
                 data = {"mutation": mutation, "attempt": attempt}
                 note(record, events.MUTATION_STARTED, f"{mutation}, attempt {attempt}", data=data)
-                self._hands.begin(record, mutation, attempt, timeout)
+                self._runner.begin(record, mutation, attempt, timeout)
             case converge.Ask(mutation):
                 if (gate := self._gate()) is None:
                     self.post(record, Permitted(mutation))
@@ -196,7 +201,7 @@ class Engine:
             case converge.Cancel(mutation, why):
                 text = f"{mutation}: {why}"
                 note(record, events.MUTATION_CANCELLED, text, data={"mutation": mutation})
-                self._hands.cancel(record, mutation)
+                self._runner.cancel(record, mutation)
             case converge.Changed(before, after, why):
                 self._changed(record, before, after, why)
             case converge.Completed(mutation, seconds):
@@ -243,7 +248,7 @@ class Engine:
             f" ({why})" if why else ""
         )
         self._store.event(record, events.STATE_CHANGED, text, data=dict(moved))
-        self._hands.changed(record, before)
+        self._runner.changed(record, before)
         if (gate := self._gate()) is not None:
             gate.changed(record)
 

@@ -60,7 +60,7 @@ class Life:
         process.freeze_heap()
         kernel.sync.open()
         await self._host.start(self._listener)
-        kernel.services.start()
+        kernel.modules.services.start()
         loops = (
             kernel.engine.run(),
             self.periodic(),
@@ -83,7 +83,7 @@ class Life:
         kernel.store.event(None, events.HEAD_STOPPED, "the head is stopping")
         await kernel.running.stop()
         await self._host.stop()
-        await kernel.services.stop()
+        await kernel.modules.services.stop()
         kernel.sync.close()
         await kernel.database.close(kernel.store)
 
@@ -109,8 +109,8 @@ class Life:
             kernel.sync.scan,
             *kernel.running.scans(),
             kernel.manual_power.tick,
-            kernel.boot_timeouts.tick,
-            kernel.services.trim_logs,
+            kernel.modules.boot_timeouts.tick,
+            kernel.modules.services.trim_logs,
         ):
             look()
             await asyncio.sleep(0)

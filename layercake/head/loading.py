@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from layercake.fleet.networks import SiteNetworks
+from layercake.fleet.store import Store
 from layercake.fleet.table import Table
 from layercake.head import modules
 from layercake.head.settings import Settings
 from layercake.moduleapi.module import Module
+from layercake.moduleapi.network import HeadAddress, facing
 from layercake.modules import declared
 from layercake.modules.manager import Launch, launch_of
 
@@ -56,3 +59,11 @@ def section(settings: Settings, name: str) -> Any:
     """The settings of a module of the appliance, or of a feature."""
     module = next((m for m in modules.built_in() if m.section == name), None)
     return getattr(settings, name) if module is None else settings.of(module)
+
+
+def served_address(
+    heads: Sequence[HeadAddress], store: Store, networks: SiteNetworks, node: str
+) -> str:
+    """The head's address that a node uses, as it stands before a port, by the node's id."""
+    record = store.find(node)
+    return facing(heads, None if record is None else networks.of(record.node)).host

@@ -27,11 +27,8 @@ from layercake.kernel.lag import Lag
 from layercake.kernel.membership import Membership
 from layercake.kernel.running import RunningFeatures
 from layercake.kraken.errors import DeclarationError
-from layercake.modules.boot_timeouts import BootTimeouts
-from layercake.modules.calls import AskModule
-from layercake.modules.manager import ServiceManager
 from layercake.modules.manual_power import ManualPower
-from layercake.modules.notifier import ModuleNotifier
+from layercake.modules.side import ModuleSide
 
 Part = TypeVar("Part")
 
@@ -94,11 +91,8 @@ class Kernel:
     authority: Authority
     networks: SiteNetworks
     vault: Vault
-    services: ServiceManager
-    notifier: ModuleNotifier
-    boot_timeouts: BootTimeouts
+    modules: ModuleSide
     manual_power: ManualPower
-    ask: AskModule
     orders: PowerOrders
     membership: Membership
     lag: Lag

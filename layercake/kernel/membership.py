@@ -10,9 +10,7 @@ from layercake.fleet.transaction import Transaction
 from layercake.inventory.schema import Node
 from layercake.kernel.running import RunningFeatures
 from layercake.kraken.converge import NodeState
-from layercake.modules.boot_timeouts import BootTimeouts
-from layercake.modules.effect_runner import EffectRunner
-from layercake.modules.notifier import ModuleNotifier
+from layercake.modules.side import ModuleSide
 
 
 class Membership:
@@ -22,20 +20,16 @@ class Membership:
         self,
         store: Store,
         table: Table,
-        effects: EffectRunner,
+        modules: ModuleSide,
         joining: Joining,
         sync: Sync,
-        boot_timeouts: BootTimeouts,
-        notifier: ModuleNotifier,
         features: RunningFeatures,
     ) -> None:
         self._store = store
         self._table = table
-        self._effects = effects
+        self._modules = modules
         self._joining = joining
         self._sync = sync
-        self._boot_timeouts = boot_timeouts
-        self._notifier = notifier
         self._features = features
 
     def add(self, transaction: Transaction, node: Node) -> Record:
@@ -48,11 +42,11 @@ class Membership:
     def forget(self, record: Record) -> None:
         """Takes a node out."""
         if record.machine.active is not None:
-            self._effects.cancel(record, record.machine.active.mutation)
+            self._modules.effects.cancel(record, record.machine.active.mutation)
         self._joining.close(record)
         self._sync.forget(record)
-        self._boot_timeouts.forget(record)
+        self._modules.boot_timeouts.forget(record)
         self._features.forget(record)
         self._store.remove(record)
-        self._notifier.removed(record)
+        self._modules.notifier.removed(record)
         self._features.removed(record)

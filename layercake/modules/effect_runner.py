@@ -12,7 +12,7 @@ from layercake.modules.notifier import ModuleNotifier
 
 
 class EffectRunner:
-    """The hands of the engine (engine.Hands)."""
+    """Carries out what the engine decides (engine.EffectRunner)."""
 
     def __init__(
         self,

@@ -17,10 +17,8 @@ from layercake.fleet.table import Table
 from layercake.kraken.converge import Active, Discovered, Failed
 from layercake.kraken.errors import LayercakeError, Refused
 from layercake.kraken.events import Bearing
-from layercake.modules.boot_timeouts import BootTimeouts
-from layercake.modules.dispatch import Dispatcher
 from layercake.modules.manual_power import ManualPower
-from layercake.modules.notifier import ModuleNotifier
+from layercake.modules.side import ModuleSide
 
 OF_BOOT = "boot."
 """What the kinds of all events of a boot begin with."""
@@ -38,24 +36,21 @@ class ModuleListener:
         table: Table,
         engine: Engine,
         sync: Sync,
-        dispatcher: Dispatcher,
-        notifier: ModuleNotifier,
         joining: Joining,
-        attended: ManualPower,
-        patience: BootTimeouts,
-        set_health: Callable[[str, str], None],
+        modules: ModuleSide,
+        manual_power: ManualPower,
         claimed: Callable[[Record, Mapping[str, Any]], None] = lambda record, data: None,
     ) -> None:
         self._store = store
         self._table = table
         self._engine = engine
         self._sync = sync
-        self.dispatcher = dispatcher
-        self._teller = notifier
         self._joining = joining
-        self._attended = attended
-        self._patience = patience
-        self._set_health = set_health
+        self._attended = manual_power
+        self.dispatcher = modules.dispatcher
+        self._teller = modules.notifier
+        self._patience = modules.boot_timeouts
+        self._set_health = modules.services.set_health
         self._last_health: dict[str, tuple[str, float]] = {}
         self._budget = Budget(self._left_out)
         self._later = Later(self._news)

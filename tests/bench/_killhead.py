@@ -26,7 +26,7 @@ async def _live(data: Path, outside: Path) -> None:
     )
     done, begin = (
         os.open(outside / "done", os.O_WRONLY | os.O_CREAT | os.O_APPEND),
-        head.effects.begin,
+        head.modules.effects.begin,
     )
 
     def noted(record: Record, name: str, attempt: int, timeout: float) -> None:
@@ -36,7 +36,7 @@ async def _live(data: Path, outside: Path) -> None:
             os.write(done, f"{record.name} {record.care.order.at}\n".encode())
         begin(record, name, attempt, timeout)
 
-    head.effects.begin = noted
+    head.modules.effects.begin = noted
     head.load()
     runner = web.AppRunner(head.api()._app(local=True), access_log=None)
     await runner.setup()

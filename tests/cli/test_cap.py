@@ -27,7 +27,7 @@ async def room(tmp_path: Any) -> Any:
             caps["watts"] = params["watts"]
         return dict(caps)
 
-    world.head.host.call = ask  # type: ignore[method-assign]
+    world.head.modules.host.call = ask  # type: ignore[method-assign]
     yield world
     await world.close_head()
     world.client.close()

@@ -113,7 +113,7 @@ async def room(tmp_path: Any) -> Any:
             raise Unreachable("cannot reach the BMC at 10.2.0.1:623")
         return READINGS
 
-    world.head.host.call = ask  # type: ignore[method-assign]
+    world.head.modules.host.call = ask  # type: ignore[method-assign]
     yield world
     await world.close_head()
     world.client.close()

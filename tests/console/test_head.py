@@ -44,7 +44,7 @@ async def world(tmp_path: Path, room: Room) -> AsyncIterator[World]:
             json.dumps(await room.service.call(method, json.loads(json.dumps(params))))
         )
 
-    found.head.host.call = ask  # type: ignore[method-assign]
+    found.head.modules.host.call = ask  # type: ignore[method-assign]
     for name in ("n0", "n1"):
         key = found.node(name).node.id
         bmc = {

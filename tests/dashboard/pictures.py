@@ -101,7 +101,7 @@ async def picture(look: Look, view: str, shown: str, file: str) -> None:
 async def views(browser: Browser) -> None:
     """All views but that of a roll."""
     async with serving(inventory(NODES, racks=RACKS), time.time() - 3000) as site:
-        for module in site.world.head.services.status.values():
+        for module in site.world.head.modules.services.status.values():
             module.state = ServiceState.RUNNING  # this head has none
         night(site)
         token = await site.token("ann", "operator")

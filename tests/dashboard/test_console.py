@@ -54,7 +54,7 @@ async def connected(
 
     with simulator(folder / "bmc", found.path) as port:
         await service.start(FakeLink(), modulesite.site(data_dir=str(folder)), PowerSettings())
-        site.world.head.host.call = ask  # type: ignore[method-assign]
+        site.world.head.modules.host.call = ask  # type: ignore[method-assign]
         try:
             bmc = {
                 "driver": "ipmi",

@@ -82,7 +82,9 @@ async def quarantined(world: World) -> None:
 async def test_what_cannot_be_written_did_not_happen(world: World, name: str) -> None:
     await quarantined(world)
     before, begun = seen(world), []
-    world.head.effects.begin = lambda record, mutation, *rest: begun.append((record.name, mutation))
+    world.head.modules.effects.begin = lambda record, mutation, *rest: begun.append(
+        (record.name, mutation)
+    )
     with read_only(world.head), pytest.raises(OperationFailed, match="cannot write the database"):
         await CHANGES[name](world)
     assert seen(world) == before
@@ -105,7 +107,9 @@ async def test_what_is_accepted_is_on_disk_and_nothing_is_done_before(
     """Killed right after the answer, the next head has it; until it is on disk nobody is told."""
     await quarantined(world)
     before, begun = seen(world), []
-    world.head.effects.begin = lambda record, mutation, *rest: begun.append((record.name, mutation))
+    world.head.modules.effects.begin = lambda record, mutation, *rest: begun.append(
+        (record.name, mutation)
+    )
     with stuck(world.head) as gate:
         asked = asyncio.ensure_future(CHANGES[name](world))
         for _ in range(20):

@@ -58,7 +58,7 @@ async def test_one_reason_is_one_line(site: World) -> None:
         and first["page"] == "nodes-do-not-come-up"
     )
     assert first["longest_s"] >= 90
-    site.head.boot_timeouts.noted(site.node("a3"), "minOS has arrived.")
+    site.head.modules.boot_timeouts.noted(site.node("a3"), "minOS has arrived.")
     _, found = await causes(site)
     assert [one["nodes"] for one in found] == [["a0", "a1", "a2", "a4"], ["a3"]]
     assert (
@@ -70,7 +70,7 @@ async def test_one_reason_is_one_line(site: World) -> None:
     ) == (2, [])
     is_(site, "a3", power="OFF", boot="UNKNOWN")
     is_(site, "a3", power="ON", boot="WAIT")
-    assert site.head.boot_timeouts.last_step(site.node("a3")) == "", (
+    assert site.head.modules.boot_timeouts.last_step(site.node("a3")) == "", (
         "what was seen before it was off counts no more"
     )
 

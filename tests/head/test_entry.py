@@ -138,7 +138,9 @@ async def test_a_change_of_one_node_touches_no_other(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(world.head.notifier, "changed", lambda record: told.append(record.name))
+    monkeypatch.setattr(
+        world.head.modules.notifier, "changed", lambda record: told.append(record.name)
+    )
     other = world.node("n1").node
     done = await world.ops.inventory.change("n0", {"kernel_args": "debug"}, ())
     assert (done["changed"], told, world.node("n1").node) == (["n0"], ["n0"], other)

@@ -50,7 +50,7 @@ async def test_what_is_kept_is_what_is_so(world: World, brief: bool) -> None:
                             head.table,
                             head.part(Guard).why(record),
                             brief=brief,
-                            patience=head.boot_timeouts,
+                            patience=head.modules.boot_timeouts,
                         )
                     )
                 )
@@ -94,7 +94,7 @@ async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_v
     )
     for choice in itertools.product(*MACHINES.values(), boots, [None, world.clock.now - 3.21]):
         *values, boot, record.last_seen = choice
-        head.boot_timeouts._boots = {} if boot is None else {record.node.id: boot}
+        head.modules.boot_timeouts._boots = {} if boot is None else {record.node.id: boot}
         machine = dataclasses.replace(fresh, **dict(zip(MACHINES, values, strict=True)))
         now = world.clock.now
         record.machine = dataclasses.replace(
@@ -112,7 +112,7 @@ async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_v
                         head.table,
                         head.part(Guard).why(record),
                         brief=brief,
-                        patience=head.boot_timeouts,
+                        patience=head.modules.boot_timeouts,
                     )
                 )
             )

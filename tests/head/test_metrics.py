@@ -107,7 +107,7 @@ async def test_bmcs_are_timed_by_driver_and_the_last_numbers_stay(
 
     metrics = world.head.part(Metrics)
     for how in (answers, silent):
-        monkeypatch.setattr(world.head.host, "call", how)
+        monkeypatch.setattr(world.head.modules.host, "call", how)
         text = await metrics.page()
         assert checked(text) == ""
         assert value(text, 'bmc_seconds_bucket{driver="ipmi",le="0.05"}') == 2

@@ -133,7 +133,7 @@ async def test_modules_are_told_of_networks_that_no_node_is_in(
     )
     assert {what for _, what, _ in said[2:]} == {"node"}
     said.clear()
-    world.head.notifier.everything(world.head.table.modules["pxe"])
+    world.head.modules.notifier.everything(world.head.table.modules["pxe"])
     assert said[:2] == [("pxe", "is", far), ("pxe", "is", near)], (
         "a process that is new is told of all"
     )
@@ -242,7 +242,7 @@ async def test_guests_are_shown_and_counted_for_the_whole_site_alone(
 
 def views(world: World, settings: Settings) -> SiteViews:
     """What is shown of a site with these settings."""
-    return SiteViews(world.head.store, world.head.networks, settings, world.head.ask)
+    return SiteViews(world.head.store, world.head.networks, settings, world.head.modules.ask)
 
 
 async def test_the_heads_own_network_is_shown_where_the_inventory_does_not_name_it(

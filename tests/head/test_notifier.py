@@ -39,7 +39,7 @@ async def test_a_record_that_cannot_be_made_is_told_and_harms_no_other(
     notifier = ModuleNotifier(
         world.head.store,
         Table([module, *modules.built_in()]),
-        world.head.host,
+        world.head.modules.host,
         lambda record: "",
         world.head.vault,
         site(),

@@ -11,6 +11,7 @@ from imageapi.store.store import ImageStore
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, Refused
+from layercake.moduleapi.sandboxed_job import SandboxedJob
 from tests.support.world import INVENTORY, World
 
 THIRD = INVENTORY + '  n2: {mac: "52:54:00:00:00:12", ip: 10.1.0.12}\n'
@@ -216,7 +217,9 @@ async def test_a_change_of_one_line_touches_one_node(
 ) -> None:
     """Of the others nothing is read again, told to modules, or told over the network."""
     told: list[str] = []
-    monkeypatch.setattr(world.head.notifier, "changed", lambda record: told.append(record.name))
+    monkeypatch.setattr(
+        world.head.modules.notifier, "changed", lambda record: told.append(record.name)
+    )
     many = INVENTORY + "".join(
         f'  m{i}: {{mac: "52:54:01:00:00:{i:02x}", ip: 10.1.1.{i}}}\n' for i in range(50)
     )
@@ -245,10 +248,10 @@ async def test_what_changes_while_an_inventory_is_read_is_as_the_inventory_has_i
     text is being read."""
     three = THIRD + '  n3: {mac: "52:54:00:00:00:13", ip: 10.1.0.13}\n'
     await world.ops.inventory.apply(THIRD, "x.yaml", None, False)
-    whole, begun = world.ops.inventory._parse, asyncio.Event()
+    whole, begun = world.ops.inventory.reader.read, asyncio.Event()
 
-    async def slow(aside: object, text: str, file: str) -> object:
-        found = await whole(aside, text, file)  # type: ignore[arg-type]
+    async def slow(aside: SandboxedJob, text: str, file: str) -> object:
+        found = await whole(aside, text, file)
         if text == three and not begun.is_set():
             begun.set()
             other = (
@@ -263,7 +266,7 @@ async def test_what_changes_while_an_inventory_is_read_is_as_the_inventory_has_i
             world.ops.inventory._applied = applied
         return found
 
-    monkeypatch.setattr(world.ops.inventory, "_parse", slow)
+    monkeypatch.setattr(world.ops.inventory.reader, "read", slow)
     applied = await world.ops.inventory.apply(three, "x.yaml", None, True)
     assert begun.is_set() and sorted(applied["changed"]) == ["n0", "n2", "n3", "n9"]
     assert {r.name: r.node.ip for r in world.head.store} == {

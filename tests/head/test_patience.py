@@ -130,7 +130,7 @@ async def test_what_a_boot_took_is_learned_shown_and_kept(world: World) -> None:
     assert wait(world) == TIMES * 80.0
     world.clock.now += 200
     shown = node_view(
-        world.node("n0"), world.clock(), world.head.table, patience=world.head.boot_timeouts
+        world.node("n0"), world.clock(), world.head.table, patience=world.head.modules.boot_timeouts
     )["boot_time"]
     assert shown == {
         "usual_s": 94.0,
@@ -146,7 +146,7 @@ async def test_what_a_boot_took_is_learned_shown_and_kept(world: World) -> None:
             world.head.part(Guard),
             (),
             None,
-            world.head.boot_timeouts,
+            world.head.modules.boot_timeouts,
         )
     )
     assert "usually 94 s" in text and "now 200 s: more than twice" in text
@@ -158,7 +158,7 @@ async def test_a_boot_that_takes_twice_the_usual_is_told_once(world: World) -> N
     wait(world)
     for _ in range(300):
         world.clock.now += 1.0
-        world.head.boot_timeouts.tick()
+        world.head.modules.boot_timeouts.tick()
     (event,) = [e for e in world.events_of("n0") if e.kind == "node.boot-slow"]
     assert event.severity == "warning" and event.data == {"seconds": 201.0, "usual_s": 100.0}
 
@@ -183,7 +183,7 @@ async def test_only_the_last_boots_count(world: World) -> None:
 
 
 async def test_a_roll_of_boot_sets_waits_as_long_as_the_node_may_need(world: World) -> None:
-    takes = world.head.boot_timeouts.takes_s
+    takes = world.head.modules.boot_timeouts.takes_s
     assert takes(world.node("n0")) > LIMIT
     boot(world, 50.0, 10.0)
     assert takes(world.node("n0")) < 500.0
@@ -196,7 +196,7 @@ async def test_firmware_that_gets_on_is_waited_for_as_long_again(world: World) -
     world.clock.now += 300
     world.head.listener.event("powerman", record.node.id, "power.firmware", "debug", "memory", {})
     assert left(world) == TIMES * 80.0
-    flight = world.head.dispatcher.by_node[record.node.id]
+    flight = world.head.modules.dispatcher.by_node[record.node.id]
     world.clock.now += 20
     world.head.listener.result("pxe", flight.number, False, "no DHCPDISCOVER seen", "", {})
     assert left(world) == TIMES * 80.0 - 20 and record.machine.attempts == {}, (
@@ -205,7 +205,7 @@ async def test_firmware_that_gets_on_is_waited_for_as_long_again(world: World) -
     world.clock.now += 299.5
     world.head.listener.result(
         "pxe",
-        world.head.dispatcher.by_node[record.node.id].number,
+        world.head.modules.dispatcher.by_node[record.node.id].number,
         False,
         "no DHCPDISCOVER seen",
         "",
@@ -221,7 +221,7 @@ async def test_a_boot_service_that_cannot_wait_at_all_is_asked_once_more_only(wo
     world.clock.now += 10
     world.head.listener.event("powerman", record.node.id, "power.firmware", "debug", "memory", {})
     for attempts in ({}, {"boot-wait": 1}):
-        flight = world.head.dispatcher.by_node[record.node.id]
+        flight = world.head.modules.dispatcher.by_node[record.node.id]
         world.head.listener.result("pxe", flight.number, False, "vmlinuz is not there", "", {})
         assert record.machine.attempts == attempts
 
@@ -236,7 +236,7 @@ async def test_a_boot_that_stalls_half_way_is_started_anew_and_the_reason_is_sho
         world.clock.now += 30
         step(world, "n0")
         world.clock.now += 100
-        flight = world.head.dispatcher.by_node[record.node.id]
+        flight = world.head.modules.dispatcher.by_node[record.node.id]
         why = f"cannot boot n0: kernel sent {attempt} s ago, the initramfs was never fetched"
         world.head.listener.result("pxe", flight.number, False, why, "", {}, "kernel sent")
         assert record.value("power") == "HANG" and record.machine.attempts == {"boot-wait": attempt}

@@ -50,7 +50,7 @@ def told(world: World, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             found.append(json.loads(message.node_changed.json))
         return True
 
-    monkeypatch.setattr(world.head.host, "send", send)
+    monkeypatch.setattr(world.head.modules.host, "send", send)
     return found
 
 
@@ -175,7 +175,7 @@ async def test_a_secret_that_others_may_read_is_told_once(
 ) -> None:
     (secrets / "bmc").chmod(0o640)
     await world.ops.inventory.apply(rack(secrets / "bmc"), "x.yaml", None, False)
-    world.head.notifier.changed(world.node("n0"))
+    world.head.modules.notifier.changed(world.node("n0"))
     assert passwords(told) == {"hunter2"}
     assert [e.kind for e in world.head.store.events].count("secret.exposed") == 1
 

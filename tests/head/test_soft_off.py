@@ -31,7 +31,7 @@ class Room(World):
                 self.sent.append((message.mutate.mutation, json.loads(message.mutate.params_json)))
             return True
 
-        self.head.host.send = send  # type: ignore[method-assign]
+        self.head.modules.host.send = send  # type: ignore[method-assign]
 
     def sees(self, **values: str) -> None:
         """The BMC says so."""

@@ -39,7 +39,7 @@ class Room:
             list[dict[str, Any]](),
         )
         self.silent = False
-        world.head.host.call = self._call  # type: ignore[method-assign]
+        world.head.modules.host.call = self._call  # type: ignore[method-assign]
 
     async def _call(
         self, module: str, method: str, params: Mapping[str, Any], timeout: float = 0.0

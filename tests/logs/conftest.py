@@ -50,7 +50,7 @@ def sending(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sending]:
             head.store,
             head.vault,
             head.kernel.node_link,
-            head.ask,
+            head.modules.ask,
         )
         running = asyncio.create_task(found.run())
         await asyncio.sleep(0)  # it begins

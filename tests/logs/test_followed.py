@@ -84,7 +84,7 @@ async def test_a_consoles_lines_reach_the_collector(
             json.dumps(await room.service.call(method, json.loads(json.dumps(params))))
         )
 
-    world.head.host.call = ask  # type: ignore[method-assign]
+    world.head.modules.host.call = ask  # type: ignore[method-assign]
     key = world.node("n0").node.id
     await room.service.node_changed(
         key,

@@ -56,7 +56,7 @@ def hears(world: World, said: Mapping[str, tuple[str, str, str, float]]) -> None
             if mac in said or keeper.node_by(mac) is not None
         }
 
-    world.head.host.call = ask  # type: ignore[method-assign]
+    world.head.modules.host.call = ask  # type: ignore[method-assign]
 
 
 async def claims(world: World, name: str, mac: str, own_s: float = 3600.0) -> None:
@@ -326,14 +326,14 @@ async def test_a_machine_that_is_found_while_an_inventory_is_read_stays(
 ) -> None:
     await cardless(world)
     hears(world, {})
-    whole, found = world.ops.inventory._parse, [("n0", NEW), ("n0", OTHER)]
+    whole, found = world.ops.inventory.reader.read, [("n0", NEW), ("n0", OTHER)]
 
     async def slow(aside: Any, text: str, file: str) -> Any:
         read = await whole(aside, text, file)
         await claims(world, *found.pop(0))
         return read
 
-    monkeypatch.setattr(world.ops.inventory, "_parse", slow)
+    monkeypatch.setattr(world.ops.inventory.reader, "read", slow)
     await world.ops.inventory.apply(CARDLESS, "x.yaml", None, True)
     assert macs(world, "n0") == (NEW,)
     await world.ops.inventory.change("n0", {}, ["mac"])

@@ -42,7 +42,7 @@ async def test_pages_and_whose_they_are(world: World) -> None:
         ]
         return [answer for answer in answers if answer["address"] in params["addresses"]]
 
-    world.head.host.call = ask  # type: ignore[method-assign]
+    world.head.modules.host.call = ask  # type: ignore[method-assign]
     first = await world.ops.machines.scan("10.2.0.0/23", 0)
     assert [(one["node"], one["machine"]) for one in first["found"]] == [
         ("n1", ""),

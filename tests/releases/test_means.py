@@ -37,7 +37,7 @@ def means(world: World, asked: list[tuple[str, Any]], *, answers: bool = True) -
         head.table,
         head.kernel.orders.give_now,
         ask,
-        head.notifier.changed,
+        head.modules.notifier.changed,
     )
 
 

@@ -79,7 +79,7 @@ class World:
         async def call(module: str, name: str, params: Mapping[str, Any], timeout: float) -> Any:
             return await answer(name, params)
 
-        monkeypatch.setattr(self.head.host, "call", call)
+        monkeypatch.setattr(self.head.modules.host, "call", call)
 
     async def close_head(self) -> None:
         await self.head.part(Guard).stop()

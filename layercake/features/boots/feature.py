@@ -23,7 +23,7 @@ only then."""
 def _start(kernel: Kernel) -> Running:
     store, images = kernel.store, kernel.part(ImageStore)
     boots = BootSets(kernel.data_dir / "boot", kernel.authority.sign, images.signer)
-    watch = BootSetWatch(store, boots, kernel.notifier)
+    watch = BootSetWatch(store, boots, kernel.modules.notifier)
     of_nodes = NodeBootSets(boots, kernel.part(ImageAddresses).address)
     operations = BootSetChanges(
         store,
@@ -32,7 +32,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.table,
         kernel.part(Rolls),
         boots,
-        kernel.notifier,
+        kernel.modules.notifier,
     )
 
     def load() -> None:

@@ -9,7 +9,7 @@ from layercake.kernel.kernel import Kernel
 
 
 def _start(kernel: Kernel) -> Running:
-    calls = Calls(kernel.store, kernel.table, kernel.ask)
+    calls = Calls(kernel.store, kernel.table, kernel.modules.ask)
     return Running((calls,), routes=(CallRoutes(calls),))
 
 

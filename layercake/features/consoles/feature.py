@@ -10,7 +10,7 @@ from layercake.kernel.kernel import Kernel
 
 
 def _start(kernel: Kernel) -> Running:
-    consoles = Consoles(kernel.store, kernel.ask, kernel.part(Calls))
+    consoles = Consoles(kernel.store, kernel.modules.ask, kernel.part(Calls))
     return Running((consoles,), routes=(ConsoleRoutes(consoles),))
 
 

@@ -18,12 +18,12 @@ def _start(kernel: Kernel) -> Running:
         kernel.store,
         kernel.engine,
         kernel.section("guard"),
-        Witnesses(kernel.node_link, partial(power_of, kernel.ask)),
+        Witnesses(kernel.node_link, partial(power_of, kernel.modules.ask)),
         kernel.orders,
         kernel.clock,
         partial(kernel.database.written, kernel.store),
     )
-    lost_nodes = LostNodes(kernel.engine, guard, kernel.manual_power, kernel.ask)
+    lost_nodes = LostNodes(kernel.engine, guard, kernel.manual_power, kernel.modules.ask)
     operations = GuardChanges(
         kernel.store,
         kernel.desire,

@@ -28,7 +28,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.desire,
         kernel.membership,
         kernel.networks,
-        kernel.notifier,
+        kernel.modules.notifier,
         kernel.sync,
         kernel.vault,
         kernel.part(ImageStore),
@@ -39,7 +39,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.settings.beside_nodes,
     )
     operations = InventoryChanges(means, files, kernel.part(NodeFiles).spread, readers)
-    views = SiteViews(store, kernel.networks, kernel.settings, kernel.ask)
+    views = SiteViews(store, kernel.networks, kernel.settings, kernel.modules.ask)
     return Running(
         (
             operations,

@@ -19,7 +19,7 @@ from imageapi.store.store import ImageStore
 from layercake.agents.sync import Sync
 from layercake.api.caller import said_by
 from layercake.base.secrets import Vault
-from layercake.features.boots.boot_sets import BootSets, arches
+from layercake.features.boots.boot_sets import BootSets
 from layercake.features.files.operations import FileChanges, Wanted
 from layercake.features.guard.guard import Guard
 from layercake.features.inventory import secret_warnings as secrets
@@ -30,7 +30,8 @@ from layercake.features.inventory.new_inventory import (
     TakenBack,
     listed,
 )
-from layercake.features.inventory.reading import Answer, Question, Readers, answer, is_small, said
+from layercake.features.inventory.reader import InventoryReader
+from layercake.features.inventory.reading import Readers
 from layercake.features.machines.manager import Machines
 from layercake.features.rolls.facts import REST_STAGE, Roll
 from layercake.features.rolls.manager import Rolls
@@ -51,7 +52,6 @@ from layercake.inventory.schema import Node
 from layercake.inventory.yaml_marks import MAX_TEXT
 from layercake.kernel.membership import Membership
 from layercake.kraken.errors import InputError, Refused
-from layercake.moduleapi.sandboxed_job import SandboxedJob
 from layercake.modules.notifier import ModuleNotifier
 
 _SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
@@ -93,86 +93,17 @@ class InventoryChanges:
         self._files = files
         self._spread = spread
         self._store = means.store
-        self._marks: dict[str, tuple[Node, bytes]] = {}
+        self.reader = InventoryReader(
+            means.store,
+            means.table,
+            means.desire,
+            means.vault,
+            means.images,
+            means.boots,
+            means.beside,
+        )
         self._plans = readers.plans
         self._applied = readers.applied
-
-    async def _parse(self, aside: SandboxedJob, text: str, file: str) -> NewInventory:
-        """Reads an inventory against the images in the store; a big one in the process that this
-        one's turn is for. Raises InventoryErrors with the mistakes in it."""
-        parts, images = self._means.table.parts, [i.name for i in self._means.images.list()]
-        known = {record.name: record.node for record in self._store}
-        marks = {node.name: self._mark(node) async for node in slowly(known.values())}
-        if len(self._marks) > len(known):  # of nodes that are gone
-            self._marks = {name: had for name, had in self._marks.items() if name in known}
-        question = Question(
-            text,
-            file,
-            images,
-            {name: self._means.table.places[name] for name in parts},
-            marks,
-            *await asyncio.to_thread(self._boot_sets),
-            list(self._means.beside),
-        )
-        if is_small(text):
-            told = await asyncio.to_thread(answer, question)
-        else:
-            data = await asyncio.to_thread(msgspec.msgpack.encode, question)
-            out = await aside.request("layercake.features.inventory.reading", data)
-            told = await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
-        warnings = said(file, told)
-        nodes = {
-            node.name: node
-            async for node in slowly(
-                Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes
-            )
-        }
-        given = {mac for node in nodes.values() for mac in node.macs}
-        async for node in slowly([node for node in nodes.values() if not node.macs]):
-            nodes[node.name] = entry.with_cards(node, known.get(node.name), given, parts)
-        found = NewInventory(file, nodes, known, tuple(told.removed), told.networks, warnings)
-        sets: dict[tuple[str, ...], str] = {node.images: node.name for node in found.all()}
-        for names, example in sets.items():
-            try:
-                check_set(self._means.desire.image(name) for name in names)
-            except InputError as error:
-                raise InputError(
-                    f"cannot use {file}: the images of {example}: {error.message}", hint=error.hint
-                ) from None
-        async for node in slowly(nodes.values()):
-            secrets.refuse_outside([node], self._means.vault.directory)
-        found.changes.extend(
-            [
-                change
-                async for change in slowly(
-                    diff(
-                        {name: known[name] for name in (*told.removed, *nodes) if name in known},
-                        nodes,
-                    )
-                )
-            ]
-        )
-        return found
-
-    def _mark(self, node: Node) -> bytes:
-        """A node's mark, which is made once of each."""
-        had = self._marks.get(node.name)
-        if had is None or had[0] is not node:
-            had = self._marks[node.name] = (node, node.mark)
-        return had[1]
-
-    def _boot_sets(self) -> tuple[list[str], dict[str, str] | None]:
-        """The architectures, and {profile: its architecture}, that there are boot sets of, as they
-        are on the disk: the newest may have been built a moment ago. No profiles: None, for sets of
-        an older Layercake say nothing of theirs. The site's default is that of the profile "". May
-        block."""
-        known = self._means.boots
-        found = known.all()
-        profiles = {s.profile.name: s.architecture for s in found if s.profile is not None}
-        for one in found:
-            if profiles and one.name == known.default:
-                profiles[""] = one.architecture
-        return arches(found), profiles or None
 
     async def plan(self, text: str, file: str) -> dict[str, Any]:
         """What applying an inventory would do; changes nothing. The digest names this text over the
@@ -180,37 +111,34 @@ class InventoryChanges:
         _check_text(text, file)
         async with self._plans.turn():
             revision = self._store.revision
-            new = await self._parse(self._plans, text, file)
+            new = await self.reader.read(self._plans, text, file)
             wanted = await self._files.wanted(new.all())
-            digest, files = _digest(revision, text, wanted), await self._files.plan(wanted)
+            files = await self._files.plan(wanted)
             changes = new.changes
-            plans = [
-                plan
-                async for plan in slowly(
-                    self._plan_node(new.nodes[c.node]) for c in changes if c.node in new.nodes
-                )
-            ]
-            said = await asyncio.to_thread(
-                secrets.warnings, list(new.all()), self._means.table.parts, self._means.vault
-            )
+            changed = [new.nodes[c.node] for c in changes if c.node in new.nodes]
+            plans = [plan async for plan in slowly(map(self._plan_node, changed))]
+            warnings = await self._warnings(new)
         rolls = await self._moves(changes, new)
         later = {r.name for move in rolls for r in move.records}
-        back = await self._taken_back(changes, new)
         return {
             "changes": [told async for told in slowly(change.to_record() for change in changes)],
             "plans": plans,
-            "digest": digest,
+            "digest": _digest(revision, text, wanted),
             "networks": [c.to_record() for c in self._means.networks.changes(new.networks)],
-            "warnings": [
-                w.to_record()
-                for w in (*new.warnings, *(Problem(new.file, 0, 0, text) for text in said))
-            ],
+            "warnings": [warning.to_record() for warning in warnings],
             "secrets": await self._sent_elsewhere(changes, new),
             "rolls": [move.to_record() for move in rolls],
             "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
-            "taken_back": [b.to_record() for b in back],
+            "taken_back": [b.to_record() for b in await self._taken_back(changes, new)],
             "files": files,
         }
+
+    async def _warnings(self, new: NewInventory) -> list[Problem]:
+        """What a person should know of an inventory that can be used."""
+        of_secrets = await asyncio.to_thread(
+            secrets.warnings, list(new.all()), self._means.table.parts, self._means.vault
+        )
+        return [*new.warnings, *(Problem(new.file, 0, 0, text) for text in of_secrets)]
 
     async def _sent_elsewhere(
         self, changes: Iterable[Change], new: NewInventory
@@ -251,13 +179,12 @@ class InventoryChanges:
         wants = self._means.desire.goal_values(node.state, node.images)
         chain = planner.chain(known.machine.state if known else 0, planner.layout.goal(wants))
         names = [m.name for m in chain or ()]
-        if known is not None and chain == () and tuple(i.name for i in known.wanted) != node.images:
+        if chain == () and known is not None and _other_images(known, node):
             names = ["image-update"]
-        found = known is not None and not known.care.ours and known.value("power") in ("ON", "HANG")
         ends = known is None and any(step.mutation.cuts_power for step in planner.graph.steps)
         return {
             "node": node.name,
-            "found_running": found,
+            "found_running": known is not None and _is_foreign(known),
             "adopt": wishes(node).adopt if ends else None,
             "chain": names,
             "to": wants,
@@ -277,7 +204,7 @@ class InventoryChanges:
         running nodes are wanted by the rolls that this begins."""
         _check_text(text, file)
         async with self._applied.turn():  # those who may only look do not keep it waiting
-            new = await self._parse(self._applied, text, file)
+            new = await self.reader.read(self._applied, text, file)
             wanted = await self._files.wanted(new.all())
             await self._files.store(wanted)
         async with self._means.desire.transaction() as transaction:
@@ -315,7 +242,9 @@ class InventoryChanges:
         InputError."""
         _check_text(text, file)
         async with self._plans.turn():
-            return {node.name: node for node in (await self._parse(self._plans, text, file)).all()}
+            return {
+                node.name: node for node in (await self.reader.read(self._plans, text, file)).all()
+            }
 
     async def change(
         self,
@@ -326,7 +255,7 @@ class InventoryChanges:
     ) -> dict[str, Any]:
         """Changes one node's entry of the inventory in force (inventory.entry), and touches no
         other node. Raises NotFound, InputError, and Refused as `apply`."""
-        arches_, profiles = await asyncio.to_thread(self._boot_sets)
+        arches_, profiles = await asyncio.to_thread(self.reader.boot_sets)
         parts = self._means.table.parts
         async with self._means.desire.transaction() as transaction:
             before = self._store.named(name).node
@@ -511,6 +440,16 @@ class InventoryChanges:
         record = self._store.find(node.id)
         if record is not None and record.applied != node.images and node.id not in later:
             transaction.change(record, lambda record: setattr(record, "applied", node.images))
+
+
+def _other_images(record: Record, node: Node) -> bool:
+    """Whether a node is to have other images than before."""
+    return tuple(image.name for image in record.wanted) != node.images
+
+
+def _is_foreign(record: Record) -> bool:
+    """Whether a machine was found running that is not the head's."""
+    return not record.care.ours and record.value("power") in ("ON", "HANG")
 
 
 def _digest(revision: int, text: str, wanted: Wanted) -> str:

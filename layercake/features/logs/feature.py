@@ -8,7 +8,9 @@ from layercake.kernel.kernel import Kernel
 
 
 def _start(kernel: Kernel) -> Running:
-    logs = Logs(kernel.section("logs"), kernel.store, kernel.vault, kernel.node_link, kernel.ask)
+    logs = Logs(
+        kernel.section("logs"), kernel.store, kernel.vault, kernel.node_link, kernel.modules.ask
+    )
     return Running((logs,), loops=(logs.run,), stop=logs.stop)
 
 

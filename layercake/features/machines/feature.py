@@ -35,7 +35,7 @@ def _start(kernel: Kernel) -> Running:
         store,
         Rows(kernel.database, store),
         Tickets(kernel.data_dir, store.wall),
-        kernel.ask,
+        kernel.modules.ask,
         store.wall,
         drifted=drifted,
         keeps=keeps,
@@ -45,7 +45,7 @@ def _start(kernel: Kernel) -> Running:
     def hardware(record: Record) -> list[str]:
         return hardware_of(record, machines)
 
-    operations = MachineRequests(store, kernel.ask, machines, kernel.part(NodeDisks))
+    operations = MachineRequests(store, kernel.modules.ask, machines, kernel.part(NodeDisks))
     return Running(
         (machines, operations),
         load=machines.load,

@@ -25,14 +25,19 @@ def _start(kernel: Kernel) -> Running:
     tally = Tally(store, {m.name for m in table.mutations})
     unmet = Unmet(store, clock, tally.converged.add)
     queries = NodeQueries(store, table, clock, unmet, guard.why)
-    listing = Listing(store, table, clock, guard.why, kernel.boot_timeouts)
+    listing = Listing(store, table, clock, guard.why, kernel.modules.boot_timeouts)
     operations = Nodes(
         store, kernel.desire, guard, clock, kernel.sync, kernel.node_link, kernel.requests
     )
     explainer = Explainer(
-        table, clock, guard, kernel.boot_timeouts, kernel.running.decisions.troubles, consoles
+        table,
+        clock,
+        guard,
+        kernel.modules.boot_timeouts,
+        kernel.running.decisions.troubles,
+        consoles,
     )
-    causes = CauseFinder(store, table, clock, guard, kernel.boot_timeouts, unmet, consoles)
+    causes = CauseFinder(store, table, clock, guard, kernel.modules.boot_timeouts, unmet, consoles)
     history = kernel.database.history
     return Running(
         (tally, unmet, queries, listing, operations, explainer, causes),

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from layercake.api.caller import Caller
 from layercake.api.route import CALLER, RANGE, Reach, number, route
 from layercake.api.streams import send_pieces
 from layercake.features.nodes.answers import NodeList
@@ -45,39 +46,41 @@ class NodeListRoutes:
     @route("GET", "/v1/nodes", Role.VIEWER, Reach.RANGE, query=LIST, returns=NodeList)
     async def nodes(self, request: web.Request, body: None) -> Any:
         """Nodes: all, by range, by query."""
-        wanted, store, caller, query = (request[RANGE], self._store, request[CALLER], request.query)
-        kind, where = (
-            Kind(self._listing.fields(query.get("fields", "")), caller.looks_only),
-            query.get("where", ""),
-        )
-        limit, after = number(request, "limit", 0), query.get("after", "")
-        since = (
-            query.get("since", "") if caller.groups is None else ""
-        )  # what leaves a group is not told to who is bound to that
+        caller, query = request[CALLER], request.query
+        kind = Kind(self._listing.fields(query.get("fields", "")), caller.looks_only)
+        where, limit = query.get("where", ""), number(request, "limit", 0)
+        # what leaves a group is not told to who is bound to that
+        since = query.get("since", "") if caller.groups is None else ""
         if since and where:
             raise InputError(
                 "cannot use since with where: what a query means changes with the time alone",
                 hint="leave one out",
             )
-        if since and not (wanted or limit or after):
+        if since and not (request[RANGE] or limit or query.get("after")):
             return await self._told(request, await self._listing.news(kind, since, ""), kind)
-        records: Sequence[Record] = self._store.select(wanted) if wanted else store.in_order
-        if wanted and (limit or after):
-            records = sorted(records, key=BY_NAME)
-        records = records[bisect.bisect_right(records, after, key=BY_NAME) :] if after else records
-        records = (
-            records
-            if caller.groups is None
-            else [record for record in records if caller.sees(record)]
-        )
+        records = self._asked_for(request, caller, ordered=bool(limit))
         if where:
             records = await self._queries.matching(records, where)
         more = bool(limit) and len(records) > limit
         records = records[:limit] if more else records
-        found = await self._listing.find(
-            records, kind, since, f"{wanted} {limit} {after} {caller.groups} {where}"
-        )
+        about = f"{request[RANGE]} {limit} {query.get('after', '')} {caller.groups} {where}"
+        found = await self._listing.find(records, kind, since, about)
         return await self._told(request, found, kind, records[-1].name if more else None)
+
+    def _asked_for(
+        self, request: web.Request, caller: Caller, *, ordered: bool
+    ) -> Sequence[Record]:
+        """The nodes of the range, or all, that the caller sees, from the one on that it has come
+        to; by name where that matters."""
+        wanted, after = request[RANGE], request.query.get("after", "")
+        records: Sequence[Record] = self._store.select(wanted) if wanted else self._store.in_order
+        if wanted and (ordered or after):
+            records = sorted(records, key=BY_NAME)
+        if after:
+            records = records[bisect.bisect_right(records, after, key=BY_NAME) :]
+        if caller.groups is None:
+            return records
+        return [record for record in records if caller.sees(record)]
 
     async def _told(
         self, request: web.Request, found: Found, kind: Kind, after: str | None = None

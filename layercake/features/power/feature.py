@@ -18,7 +18,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.part(Guard),
         kernel.table,
         kernel.clock,
-        kernel.ask,
+        kernel.modules.ask,
         kernel.node_link,
         kernel.networks,
         kernel.orders,

@@ -29,8 +29,8 @@ def _start(kernel: Kernel) -> Running:
         kernel.vault,
         kernel.table,
         kernel.orders.give_now,
-        kernel.ask,
-        kernel.notifier.changed,
+        kernel.modules.ask,
+        kernel.modules.notifier.changed,
     )
     releases = ReleaseManager(
         store, desire, Releases(kernel.database, store), actions, kernel.clock

@@ -19,7 +19,7 @@ def _start(kernel: Kernel) -> Running:
 
     desire = kernel.desire
     boot_sets = subjects.BootSets(
-        desire, kernel.clock, kernel.notifier.changed, kernel.boot_timeouts.takes_s
+        desire, kernel.clock, kernel.modules.notifier.changed, kernel.modules.boot_timeouts.takes_s
     )
     rolls = Rolls(
         kernel.store,

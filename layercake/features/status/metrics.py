@@ -114,6 +114,10 @@ class Metrics:
             "Nodes that boot, and that wait for their turn to.",
             [({"state": word}, guard["boots"][word]) for word in ("booting", "waiting")],
         )
+        self._services(page)
+
+    def _services(self, page: Page) -> None:
+        observed = self._observed
         page.add(
             "service_up",
             "gauge",

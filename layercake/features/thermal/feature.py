@@ -16,7 +16,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.store,
         kernel.engine,
         kernel.desire,
-        kernel.ask,
+        kernel.modules.ask,
         kernel.sync.push,
         kernel.part(Guard).stopped,
         active=kernel.table.modules.get(MODULE.name) is MODULE,

@@ -1,0 +1,128 @@
+"""Reads inventories against what there is: the images, the boot sets, and the nodes that are
+known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from imageapi.store.store import ImageStore
+from layercake.base.secrets import Vault
+from layercake.features.boots.boot_sets import BootSets, arches
+from layercake.features.inventory import secret_warnings as secrets
+from layercake.features.inventory.new_inventory import NewInventory
+from layercake.features.inventory.reading import Answer, Question, answer, is_small, said
+from layercake.fleet.desired import DesiredState, check_set
+from layercake.fleet.slices import slowly
+from layercake.fleet.store import Store
+from layercake.fleet.table import Table
+from layercake.inventory import entry
+from layercake.inventory.entry import diff
+from layercake.inventory.schema import Node
+from layercake.kraken.errors import InputError
+from layercake.moduleapi.sandboxed_job import SandboxedJob
+
+
+class InventoryReader:
+    """`beside` are the head's addresses with the length of their prefixes."""
+
+    def __init__(
+        self,
+        store: Store,
+        table: Table,
+        desire: DesiredState,
+        vault: Vault,
+        images: ImageStore,
+        boots: BootSets,
+        beside: Sequence[str],
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._desire = desire
+        self._vault = vault
+        self._images = images
+        self._boots = boots
+        self._beside = beside
+        self._marks: dict[str, tuple[Node, bytes]] = {}
+
+    async def read(self, job: SandboxedJob, text: str, file: str) -> NewInventory:
+        """Reads an inventory; a big one in a process of its own. Raises InventoryErrors with the
+        mistakes in it."""
+        known = {record.name: record.node for record in self._store}
+        told = await self._answer(job, text, file, known)
+        warnings = said(file, told)
+        nodes = await self._nodes(told, known)
+        found = NewInventory(file, nodes, known, tuple(told.removed), told.networks, warnings)
+        self._check_images(found)
+        async for node in slowly(nodes.values()):
+            secrets.refuse_outside([node], self._vault.directory)
+        before = {name: known[name] for name in (*told.removed, *nodes) if name in known}
+        found.changes.extend([change async for change in slowly(diff(before, nodes))])
+        return found
+
+    async def _answer(
+        self, job: SandboxedJob, text: str, file: str, known: Mapping[str, Node]
+    ) -> Answer:
+        """What the text says, as far as it is news."""
+        marks = {node.name: self._mark(node) async for node in slowly(known.values())}
+        if len(self._marks) > len(known):  # of nodes that are gone
+            self._marks = {name: had for name, had in self._marks.items() if name in known}
+        question = Question(
+            text,
+            file,
+            [image.name for image in self._images.list()],
+            {name: self._table.places[name] for name in self._table.parts},
+            marks,
+            *await asyncio.to_thread(self.boot_sets),
+            list(self._beside),
+        )
+        if is_small(text):
+            return await asyncio.to_thread(answer, question)
+        data = await asyncio.to_thread(msgspec.msgpack.encode, question)
+        out = await job.request("layercake.features.inventory.reading", data)
+        return await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
+
+    async def _nodes(self, told: Answer, known: Mapping[str, Node]) -> dict[str, Node]:
+        """The nodes that are new or other than before, by name; those without `mac` have the cards
+        that were found for them."""
+        parts = self._table.parts
+        records = (Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes)
+        nodes = {node.name: node async for node in slowly(records)}
+        given = {mac for node in nodes.values() for mac in node.macs}
+        async for node in slowly([node for node in nodes.values() if not node.macs]):
+            nodes[node.name] = entry.with_cards(node, known.get(node.name), given, parts)
+        return nodes
+
+    def _check_images(self, found: NewInventory) -> None:
+        """Raises InputError for images that could never be started together."""
+        sets = {node.images: node.name for node in found.all()}
+        for names, example in sets.items():
+            try:
+                check_set(self._desire.image(name) for name in names)
+            except InputError as error:
+                raise InputError(
+                    f"cannot use {found.file}: the images of {example}: {error.message}",
+                    hint=error.hint,
+                ) from None
+
+    def _mark(self, node: Node) -> bytes:
+        """A node's mark, which is made once of each."""
+        had = self._marks.get(node.name)
+        if had is None or had[0] is not node:
+            had = self._marks[node.name] = (node, node.mark)
+        return had[1]
+
+    def boot_sets(self) -> tuple[list[str], dict[str, str] | None]:
+        """The architectures, and {profile: its architecture}, that there are boot sets of, as they
+        are on the disk: the newest may have been built a moment ago. No profiles: None, for sets of
+        an older Layercake say nothing of theirs. The site's default is that of the profile "". May
+        block."""
+        known = self._boots
+        found = known.all()
+        profiles = {s.profile.name: s.architecture for s in found if s.profile is not None}
+        for one in found:
+            if profiles and one.name == known.default:
+                profiles[""] = one.architecture
+        return arches(found), profiles or None
