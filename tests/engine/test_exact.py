@@ -131,6 +131,36 @@ def test_completions_are_counted_from_one(planner: Planner) -> None:
     assert m.node.rounds == {"power-discover": 1, "power-on": 1}
 
 
+def test_a_completion_after_a_failure_is_counted_from_one_too(planner: Planner) -> None:
+    m = Machine(planner, production.up(planner), power="OFF")
+    m.post(Tick())
+    m.fail("BMC says no")
+    m.wake()
+    m.discover(power="ON")
+    assert m.node.rounds == {"power-on": 1} and not m.node.attempts
+    assert m.node.last_error == "" and m.node.not_before == 0.0
+
+
+def test_what_is_under_way_ends_when_the_goal_is_met_without_it(planner: Planner) -> None:
+    m = Machine(planner, production.up(planner), power="OFF")
+    m.post(Tick())
+    assert m.post(DesiredChanged(production.off(planner))) == (
+        Cancel("power-on", "the goal is met"),
+    )
+    assert m.active == ""
+
+
+@pytest.mark.parametrize(("early_s", "power"), [(1.0, "HANG"), (1.1, "OFF")])
+def test_a_failure_in_the_last_second_is_the_timeout(
+    planner: Planner, early_s: float, power: str
+) -> None:
+    m = Machine(planner, production.up(planner), power="OFF")
+    m.post(Tick())
+    m.now += 50.0 - early_s
+    m.fail("the BMC does not say ON")
+    assert m.value("power") == power and m.node.attempts == {"power-on": 1}
+
+
 def test_a_quarantine_waits_for_nothing(planner: Planner) -> None:
     m = Machine(planner, production.up(planner), power="OFF")
     m.post(Tick())

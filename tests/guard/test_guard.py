@@ -219,17 +219,22 @@ async def test_power_on_in_an_outage_resets_nobody(rack: Rack) -> None:
 async def test_a_freeze_of_some_nodes_holds_only_those(rack: Rack) -> None:
     with pytest.raises(InputError, match="no reason"):
         await rack.ops.care.freeze("n0", "  ", "ann")
-    await rack.ops.care.freeze("n0", "mine", "ann")
+    assert await rack.ops.care.freeze("n0", "mine", "ann") == ["n0"]
     rack.pass_time(17, *LEFT[2:], *RIGHT)
     rack.sees_power("n0", "OFF")
     rack.sees_power("n1", "OFF")
     assert rack.started() == ["n1 power-on"]
-    await rack.ops.care.thaw("n0", "ann")
+    assert await rack.ops.care.thaw("n0", "ann") == ["n0"]
     assert rack.started() == ["n1 power-on", "n0 power-on"]
 
 
 async def test_maintenance_is_out_of_remedies_and_ends_by_itself(rack: Rack) -> None:
-    await rack.ops.care.begin("n0", "new DIMM", "ann", 600.0)
+    for seconds in (0.0, -1.0, 366 * 86400.0 + 1.0, float("nan")):
+        with pytest.raises(InputError, match="a year at most"):
+            await rack.ops.care.begin("n0", "new DIMM", "ann", seconds)
+    assert await rack.ops.care.begin("n1", "new disk", "ann", 366 * 86400.0) == ["n1"]
+    await rack.ops.care.end("n1", "ann")
+    assert await rack.ops.care.begin("n0", "new DIMM", "ann", 600.0) == ["n0"]
     with pytest.raises(Refused, match="there is one already"):
         await rack.ops.care.begin("n0", "again", "bob", None)
     rack.pass_time(17, *LEFT[1:], *RIGHT)

@@ -10,7 +10,7 @@ import pytest
 
 from layercake.features.guard.outage import Outage
 from layercake.features.guard.settings import GuardSettings
-from layercake.features.guard.verdict import FRESH_S, Case, judge
+from layercake.features.guard.verdict import FRESH_S, Case, judge, when
 from layercake.features.guard.witness import Findings
 from layercake.fleet.guard_state import GuardState, Order, Stop, Why
 from layercake.fleet.wishes import Wishes
@@ -174,3 +174,19 @@ def test_a_step_of_peoples_clock_changes_no_verdict(step: float) -> None:
             judge(case(**facts), SETTINGS, NOW, wall).verdict for wall in (WALL, WALL + step)
         )
         assert (then and then.why) is (now and now.why)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5.0, "0 s"),
+        (119.4, "119 s"),
+        (120.0, "2 min"),
+        (7199.0, "120 min"),
+        (7200.0, "2 h"),
+        (12600.0, "4 h"),
+        (270.0, "4 min"),
+    ],
+)
+def test_how_long_ago_is_said_roughly(seconds: float, text: str) -> None:
+    assert when(NOW, NOW + seconds) == text

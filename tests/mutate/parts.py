@@ -33,6 +33,7 @@ PARTS = {
         tests=(
             "tests/rolls/test_decide.py",
             "tests/rolls/test_policy.py",
+            "tests/rolls/test_told.py",
             "tests/rolls/test_properties.py",
             "tests/rolls/test_manager.py",
             "tests/rolls/test_boot_rolls.py",
