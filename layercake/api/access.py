@@ -30,6 +30,9 @@ class Access(Protocol):
     def listen(self, ended: Callable[[str], None]) -> None:
         """Has `ended` told the id of each token and session that ends."""
 
+    def opened(self, port: int) -> None:
+        """The network is served on this port."""
+
     async def begin(self, caller: Caller, request: str, body: Any) -> int:
         """Records a change before it is made; the number of the record. Raises OperationFailed."""
 
@@ -52,6 +55,9 @@ class NoAccess:
         raise NotKnown("cannot sign in: this head has no access over the network")
 
     def listen(self, ended: Callable[[str], None]) -> None:
+        """See Access."""
+
+    def opened(self, port: int) -> None:
         """See Access."""
 
     async def begin(self, caller: Caller, request: str, body: Any) -> int:

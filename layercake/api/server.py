@@ -142,6 +142,7 @@ class Api:
         listen_on = [settings.api_listen] if settings.api_listen else list(settings.addresses)
         own = tcp_listener.bound_sockets(listen_on, settings.api_port)
         await network.open(*own, *self._inherited, context=pki.serving(self._authority))
+        self._access.opened(self.port)
 
     async def stop(self) -> None:
         """Closes both doors."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
@@ -187,10 +188,16 @@ class Endings:
 
 class NetworkAccess:
     """See api.access.Access: tokens, sessions of browsers, people by the site's provider; and the
-    audit log."""
+    audit log. `people_url` is where people reach the head, by its settings."""
 
     def __init__(
-        self, tokens: Tokens, sessions: Sessions, people: People, audit: Audit, endings: Endings
+        self,
+        tokens: Tokens,
+        sessions: Sessions,
+        people: People,
+        audit: Audit,
+        endings: Endings,
+        people_url: str,
     ) -> None:
         self._tokens = tokens
         self._sessions = sessions
@@ -198,6 +205,18 @@ class NetworkAccess:
         self.begin = audit.begin
         self.end = audit.end
         self.listen = endings.listen
+        self._people_url = people_url
+        self._port = 0
+
+    def opened(self, port: int) -> None:
+        """The network is served on this port."""
+        self._port = port
+
+    @property
+    def url(self) -> str:
+        """Where people reach the head. A port of 0 in the settings is whichever was free."""
+        place = urlsplit(self._people_url)
+        return self._people_url if place.port != 0 else f"https://{place.hostname}:{self._port}"
 
     async def caller(self, request: web.Request) -> Caller:
         """Who asks; its connection is known from now on."""

@@ -24,6 +24,8 @@ def _start(kernel: Kernel) -> Running:
     audit = Audit(kernel.database, store, kernel.clock, kernel.section("audit").days)
     operations = TokenChanges(store, kernel.desire, tokens, kernel.authority)
 
+    access = NetworkAccess(tokens, sessions, people, audit, endings, kernel.settings.people_url)
+
     def load() -> None:
         tokens.load(kernel.database.documents(DOCUMENTS))
         tokens.adopt(kernel.data_dir / FILE_NAME, store.documents)
@@ -34,9 +36,9 @@ def _start(kernel: Kernel) -> Running:
         routes=(
             TokenRoutes(operations, tokens, store),
             AuditRoutes(audit),
-            SessionRoutes(sessions, kernel.settings.people_url),
+            SessionRoutes(sessions, access),
         ),
-        access=NetworkAccess(tokens, sessions, people, audit, endings),
+        access=access,
     )
 
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from layercake.api.route import CALLER, Reach, route
 from layercake.dashboard.pages import PATH
 from layercake.features.access.answers import SessionShown, TicketShown
-from layercake.features.access.doors import COOKIE, COOKIE_OPTIONS, shown
+from layercake.features.access.doors import COOKIE, COOKIE_OPTIONS, NetworkAccess, shown
 from layercake.features.access.sessions import TICKET_S, Sessions
 from layercake.moduleapi.module import Role
 
@@ -24,9 +24,9 @@ class TicketAsked(msgspec.Struct, forbid_unknown_fields=True):
 class SessionRoutes:
     """The session of a browser."""
 
-    def __init__(self, sessions: Sessions, people_url: str) -> None:
+    def __init__(self, sessions: Sessions, access: NetworkAccess) -> None:
         self._sessions = sessions
-        self._people_url = people_url
+        self._access = access
 
     @route("GET", "/v1/session", Role.VIEWER, Reach.NONE, returns=SessionShown)
     async def who(self, request: web.Request, body: None) -> Any:
@@ -48,4 +48,4 @@ class SessionRoutes:
     async def ticket(self, request: web.Request, body: TicketAsked) -> Any:
         """A link that begins a session of the caller in a browser, once, within two minutes."""
         text = self._sessions.ticket(request[CALLER], exec=body.exec)
-        return {"url": f"{self._people_url}{PATH}#ticket={text}", "seconds": TICKET_S}
+        return {"url": f"{self._access.url}{PATH}#ticket={text}", "seconds": TICKET_S}
