@@ -18,7 +18,7 @@ AT_MOST = {
     "long_functions": 0,
     "most_methods": 32,
     "most_arguments": 11,
-    "private_in_tests": 62,
+    "private_in_tests": 59,
 }
 """What the product has yet of what it should not have. A change may lower them."""
 
