@@ -41,6 +41,7 @@ def look(
         (4, 16, True),
         (4, 41, False),
         (5, 41, True),
+        (5, 50, False),
         (3, 3, True),
     ],
 )
