@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from layercake.agents.sync import Loss
 from layercake.fleet.engine import Gate
 from layercake.fleet.store import Record, WantedImage
-from layercake.kernel.feature import Running
+from layercake.kernel.feature import BootSetChoice, Running, Stopped
 from layercake.kraken.errors import InputError, NotFound, Unreachable
 
 Hook = TypeVar("Hook")
@@ -22,10 +22,22 @@ def hooks(running: Mapping[str, Running], of: Callable[[Running], Hook | None]) 
 
 
 class Decisions:
-    """Asks the features that run. See Running for what each hook is."""
+    """Asks the features that run. See Running for what each hook is. Those that are asked of each
+    event of a node are kept apart: `gate` says when a step may begin; None: nobody has it wait."""
 
     def __init__(self, running: Mapping[str, Running]) -> None:
         self._all = running
+        self.gate: Gate | None = None
+        self._boot_sets: BootSetChoice | None = None
+        self._spoke: tuple[Callable[[Record, str], None], ...] = ()
+        self._stopped: tuple[Stopped, ...] = ()
+
+    def add(self, running: Running) -> None:
+        """Another feature runs."""
+        self.gate = self.gate or running.gate
+        self._boot_sets = self._boot_sets or running.boot_sets
+        self._spoke += () if running.spoke is None else (running.spoke,)
+        self._stopped += () if running.stopped is None else (running.stopped,)
 
     def guard_secrets(self, record: Record, what: str) -> None:
         """Raises Refused for a node that is not to be handed the secrets that `what` names."""
@@ -40,16 +52,12 @@ class Decisions:
             for what, of in running.troubles.items()
         }
 
-    @property
-    def gate(self) -> Gate | None:
-        """Who says when a step may begin; None: nobody has it wait."""
-        return next(hooks(self._all, lambda running: running.gate), None)
-
     def stopped(self, record: Record) -> str:
         """Why nothing may be begun on a node, "" if something may."""
-        return next(
-            (why for of in hooks(self._all, lambda r: r.stopped) if (why := of(record))), ""
-        )
+        for stopped in self._stopped:
+            if why := stopped(record):
+                return why
+        return ""
 
     def stops_changed(self, nodes: Iterable[str]) -> None:
         """Of these nodes, by their ids, `stopped` may have another answer now."""
@@ -58,7 +66,7 @@ class Decisions:
 
     def node_spoke(self, record: Record, how: str) -> None:
         """A node speaks."""
-        for hook in hooks(self._all, lambda running: running.spoke):
+        for hook in self._spoke:
             hook(record, how)
 
     def lost(self, record: Record, loss: Loss, why: str) -> None:
@@ -80,13 +88,11 @@ class Decisions:
 
     def boot_set(self, record: Record) -> str:
         """The boot set that a node boots next, "" for none."""
-        choice = next(hooks(self._all, lambda running: running.boot_sets), None)
-        return "" if choice is None else choice.served(record)
+        return "" if self._boot_sets is None else self._boot_sets.served(record)
 
     def boot_sets_of_strangers(self) -> Mapping[str, str]:
         """{architecture: boot set} of machines that are being discovered."""
-        choice = next(hooks(self._all, lambda running: running.boot_sets), None)
-        return {} if choice is None else choice.of_strangers()
+        return {} if self._boot_sets is None else self._boot_sets.of_strangers()
 
     def kernel_modules(self, record: Record) -> Mapping[str, Any] | None:
         """Where the modules of the kernel are that a node has booted; None if there are none."""

@@ -29,6 +29,7 @@ class RunningFeatures:
     def add(self, name: str, running: Running) -> None:
         """Has a feature called from now on."""
         self._all[name] = running
+        self.decisions.add(running)
 
     # ----- their life
 
