@@ -29,6 +29,7 @@ class Decisions:
         self._all = running
         self.gate: Gate | None = None
         self._boot_sets: BootSetChoice | None = None
+        self._image: Callable[[str], WantedImage] | None = None
         self._spoke: tuple[Callable[[Record, str], None], ...] = ()
         self._stopped: tuple[Stopped, ...] = ()
 
@@ -36,6 +37,7 @@ class Decisions:
         """Another feature runs."""
         self.gate = self.gate or running.gate
         self._boot_sets = self._boot_sets or running.boot_sets
+        self._image = self._image or running.image
         self._spoke += () if running.spoke is None else (running.spoke,)
         self._stopped += () if running.stopped is None else (running.stopped,)
 
@@ -110,7 +112,6 @@ class Decisions:
 
     def image(self, name: str) -> WantedImage:
         """An image by its name. Raises NotFound."""
-        find = next(hooks(self._all, lambda running: running.image), None)
-        if find is None:
+        if self._image is None:
             raise NotFound(f"cannot find image {name!r}: this head has no images")
-        return find(name)
+        return self._image(name)

@@ -152,39 +152,14 @@ class NodeShown(msgspec.Struct):
     revision: int
 
 
-class NodeListed(msgspec.Struct):
-    """A node in a list: all that is shown of one, or the fields that were asked for."""
-
-    name: str | UnsetType = UNSET
-    id: str | UnsetType = UNSET
-    state: Values | UnsetType = UNSET
-    goal: Values | UnsetType = UNSET
-    wanted: str | UnsetType = UNSET
-    in_use: bool | UnsetType = UNSET
-    status: str | UnsetType = UNSET
-    status_text: str | UnsetType = UNSET
-    stopped: list[str] | UnsetType = UNSET
-    ours: bool | UnsetType = UNSET
-    images: NodeImages | UnsetType = UNSET
-    containers: list[Container] | UnsetType = UNSET
-    ip: str | UnsetType = UNSET
-    macs: list[str] | UnsetType = UNSET
-    firmware: str | UnsetType = UNSET
-    profile: str | UnsetType | None = UNSET
-    network: str | UnsetType | None = UNSET
-    cards: list[CardShown] | UnsetType = UNSET
-    clock: ClockShown | UnsetType | None = UNSET
-    interfaces: list[InterfaceShown] | UnsetType = UNSET
-    groups: list[str] | UnsetType = UNSET
-    labels: dict[str, str] | UnsetType = UNSET
-    domains: list[str] | UnsetType = UNSET
-    boot_id: str | UnsetType | None = UNSET
-    boots: NodeBoots | UnsetType = UNSET
-    boot_time: BootTime | UnsetType | None = UNSET
-    last_seen_s: float | UnsetType | None = UNSET
-    active: Attempt | UnsetType | None = UNSET
-    since_s: float | UnsetType = UNSET
-    revision: int | UnsetType = UNSET
+NodeListed = msgspec.defstruct(
+    "NodeListed",
+    [(field.name, field.type | UnsetType, UNSET) for field in msgspec.structs.fields(NodeShown)],
+    namespace={
+        "__doc__": "A node in a list: all that is shown of one, or the fields that were asked for."
+    },
+)
+"""The fields of NodeShown, each of which may be left out."""
 
 
 class NodeList(msgspec.Struct):
@@ -193,7 +168,7 @@ class NodeList(msgspec.Struct):
     those that have changed since; `removed` are the names of those that are there no more, or no
     longer what was asked for."""
 
-    nodes: list[NodeListed]
+    nodes: list[NodeListed]  # type: ignore[valid-type]
     variables: list[str]
     next: str | None
     change: str
