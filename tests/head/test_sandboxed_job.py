@@ -151,7 +151,7 @@ async def test_it_is_the_same_plan_there_and_here(
         + '  new: {mac: "52:54:00:00:00:19", ip: 10.1.0.19}\n'
     )
     here = await world.ops.inventory.plan(text, "t.yaml")
-    monkeypatch.setattr("layercake.features.inventory.operations.is_small", lambda text: False)
+    monkeypatch.setattr("layercake.features.inventory.reader.is_small", lambda text: False)
     assert await world.ops.inventory.plan(text, "t.yaml") == here
     assert [c["node"] for c in here["changes"]] == ["n1", "new"]
 
