@@ -86,7 +86,7 @@ def test_an_agent_is_replaced_and_no_container_notices(
 
     head.want([images["two"]])
     head.wait_for(image="ACTIVE")
-    assert rig.container() not in (0, container), "it does its work"
+    head.wait(lambda: rig.container() not in (0, container))  # it does its work
     container = rig.container()
     head.document = {
         **head.document,

@@ -20,7 +20,7 @@ from layercake.features.files.rendering.template import SECONDS
 from layercake.features.files.rendering.worker import MAX_FRAME, Answer, Job, Question, frame
 
 MEMORY = 512 << 20
-GRACE_S = 4.0
+GRACE_S = 30.0
 """Seconds beyond what templates may take until the process is given up: it may have to be started,
 and machines are busy."""
 _LENGTH = struct.Struct("!I")

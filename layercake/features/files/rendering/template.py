@@ -19,7 +19,7 @@ from layercake.features.files.inventory import MAX_CONTENT
 MAX_OUTPUT = 4 * MAX_CONTENT
 """Bytes of a rendered file."""
 SECONDS = 1.0
-"""How long a file may be rendered."""
+"""How long a file may be rendered, on a processor."""
 _MOST = 1 << 20
 _BITS = 4096
 OPENS = "\ue000"
@@ -125,8 +125,9 @@ class Templates:
     def render(
         self, key: str, text: str, facts: Mapping[str, Any], seconds: float = SECONDS
     ) -> str:
-        """The file that a template makes of some facts. `key` stands for the text. Takes SIGALRM.
-        Raises NotRendered."""
+        """The file that a template makes of some facts. `key` stands for the text. `seconds` are
+        those of this process on a processor: a busy machine makes no template late. Takes
+        SIGVTALRM. Raises NotRendered."""
 
         def work() -> str:
             template = self._made.get(key)
@@ -160,13 +161,13 @@ def _in_time(work: Callable[[], str], seconds: float) -> str:
     def late(number: int, frame: FrameType | None) -> None:
         raise _Late
 
-    before = signal.signal(signal.SIGALRM, late)
+    before = signal.signal(signal.SIGVTALRM, late)
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
         try:
             return work()
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     except NotRendered:
         raise
     except _Late as error:
@@ -179,7 +180,7 @@ def _in_time(work: Callable[[], str], seconds: float) -> str:
     except Exception as error:  # noqa: BLE001
         raise NotRendered(_line(error), str(error)[:300] or type(error).__name__) from None
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def _line(error: BaseException) -> int:
