@@ -151,7 +151,7 @@ def test_no_room_is_crowded() -> None:
         if d.is_dir()
     }
     limit = {s: len(NOUNS | OTHERS[s]) for s in STOREYS} | {"pxe": 22, "powerman": 22}
-    # A noun has files of the same names in each folder: feature, operations, views, node_routes, ...
+    # A noun has files of the same names in each folder: feature, operations, views, ...
     limit |= {place: 14 for place in sizes if place.startswith("layercake/features/")}
     crowded = {place: n for place, n in sizes.items() if n > limit.get(place, 12)}
     assert not crowded

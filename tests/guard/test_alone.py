@@ -109,7 +109,7 @@ class Alone:
         self.store.dirty.clear()
         return found
 
-    def told(self) -> list[tuple[str, str, str]]:
+    def events(self) -> list[tuple[str, str, str]]:
         """(node, kind, text) of all events."""
         return [(event.node, str(event.kind), event.text) for event in self.store.events]
 
@@ -175,14 +175,14 @@ def test_an_order_is_done_when_the_node_is_off(alone: Alone) -> None:
     alone.guard.lost(record)
     alone.guard.changed(record)
     assert record.care == GuardState(ours=True, released=True) and alone.marked() == ["n0"]
-    assert alone.told() == [("n0", "power.cycled", "is off, and is started again")]
+    assert alone.events() == [("n0", "power.cycled", "is off, and is started again")]
     assert alone.wanted_again == ["n0"] and alone.guard.view()["silent"] == 0
 
 
 def test_an_order_to_be_off_releases_nothing(alone: Alone) -> None:
     record = alone.add("n0", msgspec.structs.replace(IN_SYNC, order=Order("off", True, "ann", 0.0)))
     alone.guard.changed(record)
-    assert record.care == GuardState(ours=True) and not alone.told()
+    assert record.care == GuardState(ours=True) and not alone.events()
     assert alone.wanted_again == ["n0"]
 
 
@@ -247,7 +247,7 @@ def test_an_order_that_fails_for_good_is_over(alone: Alone) -> None:
     assert record.care.order is order and alone.guard.view()["silent"] == 1
     alone.guard.failed(record, "its BMC is dead", for_good=True)
     assert record.care.order is None and alone.marked() == ["n0"]
-    assert alone.told() == [
+    assert alone.events() == [
         ("n0", "power.order-failed", "cycle ordered by ann has failed: its BMC is dead")
     ]
     assert alone.wanted_again == ["n0"] and alone.guard.view()["silent"] == 0
@@ -259,7 +259,7 @@ def test_a_soft_order_that_fails_stands(alone: Alone) -> None:
     alone.guard.lost(record)
     alone.guard.failed(record, "it goes on", for_good=True)
     assert record.care.order is order and not alone.wanted_again and alone.marked() == []
-    ((_, kind, text),) = alone.told()
+    ((_, kind, text),) = alone.events()
     assert kind == "power.order-failed" and text.startswith("off, softly, ordered by ann has")
     assert "`layercake power off n0` cuts its power" in text
 
@@ -268,7 +268,7 @@ def test_a_node_that_is_given_up_without_an_order_is_only_silent_no_more(alone: 
     record = alone.add("n0")
     alone.guard.lost(record)
     alone.guard.failed(record, "no", for_good=True)
-    assert not alone.told() and not alone.wanted_again and alone.guard.view()["silent"] == 0
+    assert not alone.events() and not alone.wanted_again and alone.guard.view()["silent"] == 0
 
 
 # -- what may begin
@@ -303,7 +303,7 @@ def test_what_runs_and_is_not_ours_stays(alone: Alone) -> None:
 def test_the_inventory_may_have_it_taken(alone: Alone) -> None:
     record = alone.add("n0", GuardState(), power="ON", wishes=Wishes(adopt="reset"))
     alone.ask_for(record, "power-off")
-    assert alone.taken == [("n0", "the inventory (adopt: reset)")] and not alone.told()
+    assert alone.taken == [("n0", "the inventory (adopt: reset)")] and not alone.events()
 
 
 def test_a_change_of_the_reason_is_told_and_no_repetition(alone: Alone) -> None:
@@ -313,7 +313,7 @@ def test_a_change_of_the_reason_is_told_and_no_repetition(alone: Alone) -> None:
     record.care = GuardState()
     record.machine = NodeState(PLANNER.layout.pack({"power": "ON"}), record.machine.goal)
     alone.ask_for(record, "power-off")
-    assert [kind for _, kind, _ in alone.told()] == ["remedy.held", "node.found-running"]
+    assert [kind for _, kind, _ in alone.events()] == ["remedy.held", "node.found-running"]
 
 
 def test_slots_are_bounded_and_given_on(alone: Alone) -> None:
@@ -512,7 +512,7 @@ async def test_an_agent_that_answers_holds_a_remedy(alone: Alone) -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert alone.why(record) is Why.ALIVE and not alone.permitted
-    assert [kind for _, kind, _ in alone.told()] == ["remedy.held"]
+    assert [kind for _, kind, _ in alone.events()] == ["remedy.held"]
     alone.guard.node_spoke(record, "FREE")
     assert alone.guard.view()["silent"] == 0
 
@@ -700,7 +700,7 @@ def test_a_maintenance_ends_in_its_time(alone: Alone) -> None:
     assert record.care.maintenance is None and alone.marked() == ["n0"]
     (past,) = record.care.past
     assert (past.ended, past.ended_by) == (1060.0, "its time")
-    assert alone.told() == [("n0", "maintenance.ended", "its time is over: new DIMM")]
+    assert alone.events() == [("n0", "maintenance.ended", "its time is over: new DIMM")]
     assert endless.care.maintenance is STOP
 
 

@@ -49,7 +49,7 @@ class Alone:
         self.record.session = self.joining.claim(self.record, self.claim(token, **changes))
         self.joining.spend(self.record)
 
-    def told(self) -> list[tuple[str, str, str, Any]]:
+    def events(self) -> list[tuple[str, str, str, Any]]:
         """(node, kind, text, data) of all events."""
         events = sorted([*self.store.events, *self.store.alarms], key=lambda event: event.id)
         return [(event.node, str(event.kind), event.text, event.data) for event in events]
@@ -66,7 +66,7 @@ def refused(alone: Alone, why: NoJoin, claim: Claim) -> None:
         alone.joining.claim(alone.record, claim)
     assert error.value.message == f"cannot join n0: {why.value}"
     assert error.value.hint == "power-cycle the node to boot it again"
-    assert alone.told()[-1] == (
+    assert alone.events()[-1] == (
         "n0",
         "join.refused",
         f"a join from {claim.address} was refused: {why.value}",
@@ -86,7 +86,7 @@ def disputed(alone: Alone, why: Dispute, claim: Claim) -> None:
         f"{claim.mac[:40] or 'not said'})"
     )
     data = {"address": claim.address, "mac": claim.mac[:40]}
-    assert alone.told()[-1] == ("n0", "join.disputed", text, data)
+    assert alone.events()[-1] == ("n0", "join.disputed", text, data)
     assert alone.barred == [("n0", text)]
     with pytest.raises(Refused, match=NoJoin.NO_WINDOW.value):
         alone.joining.claim(alone.record, claim)
@@ -112,7 +112,7 @@ def test_a_right_token_is_good_for_a_session_of_its_own(alone: Alone) -> None:
     alone.clock.now += 7.0
     session = alone.joining.claim(alone.record, alone.claim(token, mac=MAC.upper()))
     assert (session.boot_id, session.joined, session.layout) == ("boot-1", 1007.0, PLANNER.layout)
-    assert len(session.key) == 32 and len(token) == 32 and not alone.told()
+    assert len(session.key) == 32 and len(token) == 32 and not alone.events()
     other = alone.joining.claim(alone.record, alone.claim(token))
     assert other.key != session.key and other.number != session.number, "it is not spent yet"
 
@@ -200,11 +200,11 @@ def test_a_script_that_is_asked_for_after_the_join_is_a_dispute(alone: Alone) ->
     alone.joining.asked_again(alone.record, "10.1.0.99")
     token = alone.joining.open(alone.record, 60.0)
     alone.joining.asked_again(alone.record, "10.1.0.99")
-    assert not alone.told() and not alone.barred, "nobody has joined by it yet"
+    assert not alone.events() and not alone.barred, "nobody has joined by it yet"
     alone.join(token)
     alone.clock.now += 60.0 + GRACE_S
     alone.joining.asked_again(alone.record, "10.1.0.99")
-    ((_, kind, text, data),) = alone.told()
+    ((_, kind, text, data),) = alone.events()
     assert kind == "join.disputed" and data == {"address": "10.1.0.99", "mac": ""}
     assert text.endswith("with it (from 10.1.0.99, MAC not said)") and Dispute.SCRIPT.value in text
     assert alone.record.session is None and len(alone.barred) == 1
@@ -214,7 +214,7 @@ def test_a_script_that_is_asked_for_when_the_window_is_over_is_none(alone: Alone
     alone.join(alone.joining.open(alone.record, 60.0))
     alone.clock.now += 60.1 + GRACE_S
     alone.joining.asked_again(alone.record, "10.1.0.99")
-    assert not alone.told() and alone.record.session is not None
+    assert not alone.events() and alone.record.session is not None
 
 
 def test_a_token_of_no_window_cannot_be_spent(alone: Alone) -> None:
@@ -243,12 +243,12 @@ def test_a_claim_is_of_five_texts(alone: Alone) -> None:
     for body in bodies:
         with pytest.raises(Refused, match=r"^cannot join: the claim is not well-formed"):
             read(alone, body)
-    assert not alone.told()
+    assert not alone.events()
 
 
 def test_a_claim_of_no_node_is_refused_and_told(alone: Alone) -> None:
     with pytest.raises(Refused, match=r"^cannot join: no such node$"):
         read(alone, {**BODY, "node": "id-n9"})
-    assert alone.told() == [
+    assert alone.events() == [
         ("", "join.refused", f"a join from {IP} was refused: no such node", {"address": IP})
     ]

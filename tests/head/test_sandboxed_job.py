@@ -301,12 +301,12 @@ async def test_who_leaves_is_not_worked_for(world: World, monkeypatch: pytest.Mo
     monkeypatch.setattr("layercake.features.inventory.reading.SMALL", 0)
     began = asyncio.Event()
 
-    async def ask(self: SandboxedJob, module: str, data: bytes) -> bytes:
+    async def counted(self: SandboxedJob, module: str, data: bytes) -> bytes:
         began.set()
         await asyncio.sleep(600)
         return b""
 
-    monkeypatch.setattr(SandboxedJob, "request", ask)
+    monkeypatch.setattr(SandboxedJob, "request", counted)
     async with served(world.head, local=True) as client:
         for _ in range(6):  # more than may wait: each begins, as the one before it was given up
             began.clear()

@@ -1,5 +1,5 @@
-"""A process that stays (moduleapi.worker_process), and does what it is asked: some of it is more than it
-may."""
+"""A process that stays (moduleapi.worker_process), and does what it is asked: some of it is more
+than it may."""
 
 from __future__ import annotations
 
