@@ -144,8 +144,8 @@ class Measurement:
         killed = len(verdicts) - len(living)
         score = 100 * killed / max(1, len(verdicts))
         print(
-            f"\n{self._name}: of {len(verdicts)} mutants (of {len(self._all)}) {killed} are killed: "
-            f"{score:.1f} %, at least {self._part.at_least} % are wanted; "
+            f"\n{self._name}: of {len(verdicts)} mutants (of {len(self._all)}) {killed} are "
+            f"killed: {score:.1f} %, at least {self._part.at_least} % are wanted; "
             f"{len(self._equivalent)} are equivalent and not counted"
         )
         return 0 if score >= self._part.at_least else 1

@@ -89,8 +89,8 @@ class Mutant:
         return ast.fix_missing_locations(tree)
 
     def diff(self, text: str) -> str:
-        """The fault as a unified diff of the statement that has it, as `ast.unparse` writes it; of a
-        long one only what was changed."""
+        """The fault as a unified diff of the statement that has it, as `ast.unparse` writes it; of
+        a long one only what was changed."""
         before = ast.unparse(ast.parse(text)).splitlines()
         after = ast.unparse(self.tree(text)).splitlines()
         changed = [
