@@ -33,7 +33,8 @@ from tests.support.rollnodes import Agent, Site, a_site
 
 class Machine(Agent):
     """A node that boots what the head says, unless it is `stuck`; one that is `dead` does not come
-    up. An agent of a set that is in `refuses` gives itself up."""
+    up. An agent of a set that is in `refuses` gives itself up. Each new agent is silent for `pause`
+    seconds before it speaks."""
 
     def __init__(self, agent: Agent) -> None:
         self.__dict__.update(agent.__dict__)
@@ -42,6 +43,7 @@ class Machine(Agent):
         self.refuses = ""
         self.boots = 0
         self.down = 0
+        self.pause = 0
         self._session("old")
 
     def _session(self, runs: str) -> None:
@@ -74,6 +76,9 @@ class Machine(Agent):
             order = head.part(BootSets).order(record.boots)
             if order is not None and order["set"] == self.refuses:
                 self.event("agent.swap-failed", {"ask": order["ask"]})
+            elif order is not None and self.pause:
+                self.pause -= 1
+                return
             elif order is not None:
                 self.event("agent.runs", {"boot": record.boots.runs, "agent": order["set"]})
             self.bad = "one" if self.sick == record.boots.runs else ""
@@ -226,6 +231,16 @@ async def test_agents_are_replaced_in_place_also_where_nodes_are_busy(site: Site
     ) == dict.fromkeys(site.agents, "old")
     assert [machine(site, n).boots for n in site.agents] == [0] * 6
     assert draining(site.world.head.part(Rolls)) == [], "Slurm drains no node for it"
+
+
+async def test_a_node_is_waited_for_while_a_slow_machine_starts_its_new_agent(site: Site) -> None:
+    machine(site, "n1").pause = 30
+    roll = await begin(site, "n[0-1]", agent_only=True)
+    await site.step(20)
+    assert site.world.node("n1").value("run") != "SYNC", "the head has lost it"
+    told = await site.until_over(roll.id)
+    assert told["state"] == "done", told
+    assert site.world.node("n1").boots.agent_runs == "new"
 
 
 async def test_an_agent_that_is_given_up_stops_the_roll_at_the_canary(site: Site) -> None:

@@ -302,9 +302,11 @@ class Agents:
     def facts(
         self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str
     ) -> NodeFacts:
-        """See Subject. No image notices, so nobody is too BUSY for it."""
+        """See Subject. No image notices, so nobody is too BUSY for it. A node is silent from the end
+        of one agent to the start of the next: while it switches it is waited for, not lost."""
         known = _common(record, now, False, stopped)
         mine = record.boots
+        moving = node.state in _MOVING
         there = known.sync and mine.agent_runs == mine.agent
         return replace(
             known,
@@ -315,7 +317,8 @@ class Agents:
             wrong=mine.agent_error
             if node.state is NodePhase.SWITCHING and mine.agent == roll.boots[node.target]
             else "",
-            image="ACTIVE" if there or node.state not in _MOVING else "",
+            held=known.held or (moving and not known.sync and not known.quarantine),
+            image="ACTIVE" if there or not moving else "",
             acked=True,
         )
 
