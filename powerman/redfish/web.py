@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import functools
 import ssl
-import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,10 +14,9 @@ import aiohttp
 
 from layercake.base.text import parse_json
 from layercake.kraken.errors import OperationFailed
+from layercake.moduleapi.tls_client import OutgoingConnections
 
 _BIGGEST = 4 << 20
-_CLEANUP_CLOSED = sys.version_info < (3, 12, 8)
-"""asyncio before that waits for a BMC that does not end its TLS connection: aiohttp must."""
 
 
 @functools.cache
@@ -46,15 +44,14 @@ class Web:
     sushy blocks."""
 
     def __init__(self, threads: int = 4) -> None:
-        connector = aiohttp.TCPConnector(
-            limit=0, limit_per_host=2, enable_cleanup_closed=_CLEANUP_CLOSED
-        )
-        self.session = aiohttp.ClientSession(connector=connector, trust_env=False)
+        self.connections = OutgoingConnections(limit=0, limit_per_host=2)
+        self.session = self.connections.session(trust_env=False)
         self.threads = ThreadPoolExecutor(threads, thread_name_prefix="sushy")
 
     async def close(self) -> None:
         """Drops the connections and the threads; one that still waits for a BMC ends by itself."""
         await self.session.close()
+        await self.connections.aclose()
         self.threads.shutdown(wait=False, cancel_futures=True)
 
 
