@@ -6,7 +6,6 @@ import errno
 import functools
 import ssl
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +39,16 @@ def tls_context(verify: bool | str) -> ssl.SSLContext:
 
 
 class Web:
-    """What Redfish drivers share: one HTTP client with kept-alive connections, and the threads that
-    sushy blocks."""
+    """What Redfish drivers share: one HTTP client with kept-alive connections."""
 
-    def __init__(self, threads: int = 4) -> None:
+    def __init__(self) -> None:
         self.connections = OutgoingConnections(limit=0, limit_per_host=2)
         self.session = self.connections.session(trust_env=False)
-        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="sushy")
 
     async def close(self) -> None:
-        """Drops the connections and the threads; one that still waits for a BMC ends by itself."""
+        """Drops the connections."""
         await self.session.close()
         await self.connections.aclose()
-        self.threads.shutdown(wait=False, cancel_futures=True)
 
 
 async def read_json(response: aiohttp.ClientResponse, most: int = _BIGGEST) -> Mapping[str, Any]:
