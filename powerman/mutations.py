@@ -19,7 +19,7 @@ from layercake.kraken.variables import UNKNOWN, Variable
 from layercake.moduleapi.service import MutationRequest
 from powerman import events
 from powerman.bmc import ManagedBmc
-from powerman.driver import PowerDriver, PowerState, Unsupported
+from powerman.driver import NoSession, NotNow, PowerDriver, PowerState, Unsupported
 from powerman.health import VALUES
 
 if TYPE_CHECKING:
@@ -54,8 +54,11 @@ _LOOK_GROWTH = 1.6
 _LAST_LOOK_S = 1.0
 _FIRST_REST_S = 0.5
 _LAST_REST_S = 4.0
+_LONGEST_REST_S = 8.0  # also where a BMC asks for more: most are there long before
 # of the time that is left goes to the system's own shutdown; the rest is for pulling the plug
 _SOFT_SHARE = 0.6
+# of an attempt's time is a boot device waited for that the BMC cannot set now: it can be left out
+_BOOT_DEVICE_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,8 @@ def slowness(driver: PowerDriver) -> float:
 async def power_discover(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Ask the BMC whether the node is on."""
     async with service.attempt(request) as attempt:
-        read = attempt.bmc.read  # one that was never heard is held for dead at once
-        return _power_value(
-            await (_patient(attempt, read) if attempt.bmc.driver.answer_s else read())
-        )
+        heard = attempt.bmc.driver.answer_s > 0  # one that never was is held for dead at once
+        return _power_value(await _patient(attempt, attempt.bmc.read, silence=heard))
 
 
 @mutation(
@@ -125,13 +126,14 @@ async def _next_boot(attempt: Attempt) -> bool:
     """
     bmc = attempt.bmc
     why = f"the BMC at {bmc.spec.where} takes the boot device and forgets it"
+    until = attempt.since + (attempt.until - attempt.since) * _BOOT_DEVICE_SHARE
     try:
         for _ in range(2):
-            await _patient(attempt, lambda: bmc.run(bmc.driver.boot_network))
+            await _patient(attempt, lambda: bmc.run(bmc.driver.boot_network), not_now_until=until)
             device_kept = await _boot_device_kept(attempt)
             if device_kept is not False:
                 return device_kept is True
-    except OperationFailed as error:
+    except (OperationFailed, NotNow) as error:
         why = error.message
     bmc.tell_once(
         events.BOOT_DEVICE,
@@ -218,8 +220,12 @@ async def _look_back(attempt: Attempt) -> None:
 async def _boot_device_kept(attempt: Attempt) -> bool | None:
     """Whether the BMC has kept the boot device, None if it does not say."""
     try:
-        return await _patient(attempt, lambda: attempt.bmc.run(attempt.bmc.driver.boots_as_told))
-    except OperationFailed:
+        return await _patient(
+            attempt,
+            lambda: attempt.bmc.run(attempt.bmc.driver.boots_as_told),
+            not_now_until=attempt.bmc.clock.now() + _LAST_REST_S,
+        )
+    except (OperationFailed, NotNow):
         return None
 
 
@@ -290,19 +296,36 @@ async def _gently_off(attempt: Attempt) -> Mapping[str, str]:
         ) from None
 
 
-async def _patient(attempt: Attempt, operation: Callable[[], Awaitable[Answer]]) -> Answer:
-    """What the BMC answers. Silence is waited out while there is time for another try: BMCs flap,
-    and start anew."""
+async def _patient(
+    attempt: Attempt,
+    operation: Callable[[], Awaitable[Answer]],
+    *,
+    silence: bool = True,
+    not_now_until: float | None = None,
+) -> Answer:
+    """What the BMC answers. Silence, "not now" and "all sessions are in use" are waited out while
+    there is time for another try: BMCs flap, and start anew. `silence` False: one that says nothing
+    is given up at once. `not_now_until`: what it cannot do now is waited for so long only, by the
+    BMC's clock."""
     bmc = attempt.bmc
     failures = 0
     while True:
+        until = attempt.until
         try:
             return await operation()
-        except Unreachable as silence:
-            bmc.missed(silence)
+        except (Unreachable, NoSession) as error:
+            not_now = isinstance(error, NotNow)
+            if not_now and not_now_until is not None:
+                until = min(until, not_now_until)
+            if isinstance(error, Unreachable):
+                bmc.missed(error)
             failures += 1
             pause = backoff(failures, _FIRST_REST_S, _LAST_REST_S)
-            if bmc.clock.now() + pause + bmc.spec.timeout_s > attempt.until:
+            if isinstance(error, NotNow):
+                pause = max(pause, min(error.retry_s, _LONGEST_REST_S))
+            room = 0.0 if not_now else bmc.spec.timeout_s
+            patient = silence or not isinstance(error, Unreachable) or not_now
+            if not patient or bmc.clock.now() + pause + room > until:
                 raise
         await bmc.clock.sleep(pause)
 

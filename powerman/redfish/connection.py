@@ -158,8 +158,8 @@ class RedfishConnection:
             self._token = ""
         elif answer.basic:
             return answer  # it takes Basic, so another try would only count as one more failure
-        await self._open_session()
         self._by_session = True
+        await self._open_session()
         return await self._follow(method, path, body, {**self.login(), **headers})
 
     async def _open_session(self) -> None:
@@ -171,6 +171,7 @@ class RedfishConnection:
         if answer.status in _NOT_NOW:
             self.check(answer, "POST", path)
         if answer.status >= 300 or not answer.token:
+            self._by_session = answer.status not in (404, 405, 501)  # it has no sessions
             raise login_refused(self._spec.where, self._spec.username, message_of(answer.body))
         self._token = answer.token
         self._session_path = link({"@odata.id": answer.location}) or link(answer.body)

@@ -50,12 +50,15 @@ _ACCOUNTS = f"{ROOT}AccountService/Accounts"
 
 
 class RedfishDriver:
-    """One Redfish BMC; see `driver.PowerDriver` for what the methods mean."""
+    """One Redfish BMC; see `driver.PowerDriver` for what the methods mean. `connection` is the
+    service, if it is another than that of `spec`."""
 
-    def __init__(self, spec: BmcSpec, web: Web) -> None:
+    def __init__(
+        self, spec: BmcSpec, web: Web, connection: RedfishConnection | None = None
+    ) -> None:
         self._spec = spec
         self._web = web
-        self._connection = RedfishConnection(spec, web)
+        self._connection = connection or RedfishConnection(spec, web)
         self._targets: Targets | None = None
         self.progress = ""
         self.health = Health()
