@@ -269,6 +269,14 @@ def unreachable(address: str, why: str) -> Unreachable:
     )
 
 
+def garbled(address: str, why: str) -> Unreachable:
+    """The error for a BMC that answers with what cannot be taken: it has its cable."""
+    return Unreachable(
+        f"cannot understand the BMC at {address}: it answers, with a {why}",
+        hint="restart the BMC, or update its firmware; does something on the way alter packets?",
+    )
+
+
 def login_refused(address: str, user: str, why: str = "") -> LoginRefused:
     """The error for a BMC that does not take the user or password. Never holds the password."""
     detail = f" ({why})" if why else ""

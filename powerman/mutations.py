@@ -61,21 +61,24 @@ _SOFT_SHARE = 0.6
 _BOOT_DEVICE_SHARE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Attempt:
     """One attempt at a mutation, inside a turn at the BMC. It began at `since`, by the BMC's clock,
-    and takes `usual_s` at most with a BMC that answers at once, and `most_s` with any."""
+    and takes `usual_s` at most with a BMC that answers at once, and `most_s` with any. `not_now_s`
+    is for how long the BMC has said that it cannot do it now."""
 
     bmc: ManagedBmc
     since: float
     usual_s: float
     most_s: float
     params: Mapping[str, Any]
+    not_now_s: float = 0.0
 
     @property
     def until(self) -> float:
         """When to give up, by how slow the BMC has shown itself by now."""
-        return self.since + min(self.usual_s * slowness(self.bmc.driver), self.most_s)
+        usual = self.usual_s * slowness(self.bmc.driver) + self.not_now_s
+        return self.since + min(usual, self.most_s)
 
 
 def slowness(driver: PowerDriver) -> float:
@@ -273,7 +276,7 @@ async def _hard_off(attempt: Attempt) -> Mapping[str, str]:
     if await _patient(attempt, bmc.read) is PowerState.ON:
         await _patient(attempt, lambda: bmc.run(bmc.driver.off))
     else:
-        with contextlib.suppress(OperationFailed):
+        with contextlib.suppress(OperationFailed, NotNow):
             await bmc.run(bmc.driver.off)
     return await _becomes(attempt, PowerState.OFF, "power off")
 
@@ -310,38 +313,49 @@ async def _patient(
     bmc = attempt.bmc
     failures = 0
     while True:
-        until = attempt.until
         try:
             return await operation()
+        except NotNow as busy:
+            bmc.missed(busy)
+            failures += 1
+            pause = max(_rest_s(failures), min(busy.retry_s, _LONGEST_REST_S))
+            until = attempt.since + attempt.most_s
+            if bmc.clock.now() + pause > min(until, not_now_until or until):
+                raise
+            attempt.not_now_s += pause
         except (Unreachable, NoSession) as error:
-            not_now = isinstance(error, NotNow)
-            if not_now and not_now_until is not None:
-                until = min(until, not_now_until)
-            if isinstance(error, Unreachable):
+            silent = isinstance(error, Unreachable)
+            if silent:
                 bmc.missed(error)
             failures += 1
-            pause = backoff(failures, _FIRST_REST_S, _LAST_REST_S)
-            if isinstance(error, NotNow):
-                pause = max(pause, min(error.retry_s, _LONGEST_REST_S))
-            room = 0.0 if not_now else bmc.spec.timeout_s
-            patient = silence or not isinstance(error, Unreachable) or not_now
-            if not patient or bmc.clock.now() + pause + room > until:
+            pause = _rest_s(failures)
+            late = bmc.clock.now() + pause + bmc.spec.timeout_s > attempt.until
+            if late or (silent and not silence):
                 raise
         await bmc.clock.sleep(pause)
+
+
+def _rest_s(failures: int) -> float:
+    """Seconds until a BMC is asked again that did not do it so many times in a row."""
+    return backoff(failures, _FIRST_REST_S, _LAST_REST_S)
 
 
 async def _soft_off(attempt: Attempt) -> bool:
     """Whether the system shut down by itself in its share of the time."""
     bmc = attempt.bmc
     now = bmc.clock.now()
+    until = now + (attempt.until - now) * _SOFT_SHARE
     try:
-        await bmc.run(lambda: bmc.driver.off(soft=True))
-        await _becomes(
-            attempt, PowerState.OFF, "shut down", now + (attempt.until - now) * _SOFT_SHARE
+        await _patient(
+            attempt,
+            lambda: bmc.run(lambda: bmc.driver.off(soft=True)),
+            silence=False,
+            not_now_until=until,
         )
+        await _becomes(attempt, PowerState.OFF, "shut down", until)
     except Unsupported:
         return False
-    except OperationFailed as error:
+    except (OperationFailed, NotNow) as error:
         bmc.note(events.SOFT_OFF, f"pulling the plug: {error.message}")
         return False
     return True
@@ -365,6 +379,7 @@ async def _becomes(
                 return _power_value(wanted)
         except Unreachable as error:
             silence = error
+            attempt.not_now_s += pause if isinstance(error, NotNow) else 0.0
         if bmc.clock.now() + pause > (attempt.until if until is None else until):
             break
         await bmc.clock.sleep(pause)

@@ -6,6 +6,8 @@ cable". Each row of a table is a cause with what shows it.
 
 from __future__ import annotations
 
+import re
+import ssl
 from collections.abc import Mapping
 
 import aiohttp
@@ -17,9 +19,11 @@ _OLD_TLS = (
     "update the BMC's firmware, or set bmc.driver to ipmi; Layercake speaks TLS 1.2 and newer"
 )
 _WEAK_KEY = "give the BMC a new certificate or newer firmware, or set bmc.driver to ipmi"
+_REASON = re.compile(r"\[SSL\]\s*([^(\[]{1,80})")
 TLS_CAUSES: Mapping[str, tuple[str, str]] = {
     "UNSUPPORTED_PROTOCOL": ("it speaks TLS 1.0 or 1.1 only", _OLD_TLS),
     "TLSV1_ALERT_PROTOCOL_VERSION": ("it speaks TLS 1.0 or 1.1 only", _OLD_TLS),
+    "LEGACY_SIGALG_DISALLOWED_OR_UNSUPPORTED": ("it speaks TLS 1.0 or 1.1 only", _OLD_TLS),
     "WRONG_SSL_VERSION": ("it speaks TLS 1.0 or 1.1 only", _OLD_TLS),
     "DH_KEY_TOO_SMALL": ("its Diffie-Hellman key is too small for TLS", _WEAK_KEY),
     "EE_KEY_TOO_SMALL": ("the key of its certificate is too small", _WEAK_KEY),
@@ -72,9 +76,11 @@ def tls_reason(error: BaseException) -> str:
     for _ in range(4):
         inner = getattr(seen, "os_error", None)
         for one in (seen, inner):
-            reason = getattr(one, "reason", None)
-            if isinstance(reason, str) and getattr(one, "library", None):
-                return reason
+            if isinstance(one, ssl.SSLError):
+                # Python's table of reasons has not all that OpenSSL 3 has: those come as text only
+                named = _REASON.search(str(one))
+                text = named[1].strip().upper().replace(" ", "_") if named else "UNKNOWN"
+                return str(one.reason or text)
         seen = seen.__cause__ if seen is not None else None
     return ""
 

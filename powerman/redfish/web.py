@@ -31,10 +31,13 @@ def tls_context(verify: bool | str) -> ssl.SSLContext:
     ):  # a FIFO would be waited for, and all BMCs with it
         raise OSError(errno.ENOENT, "it is no file", verify)
     if verify is not False:
-        return ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
+        context = ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
+    else:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    # Debian's default takes TLS 1.0 and then fails for its signatures, by an error without a reason
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 

@@ -307,9 +307,9 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The paths of all values in a resource."""
     if path:
         yield path
-    children = value.items() if isinstance(value, dict) else ()
+    children: list[tuple[Any, Any]] = list(value.items()) if isinstance(value, dict) else []
     if isinstance(value, list):
-        children = enumerate(value[:1])
+        children = list(enumerate(value[:1]))
     for key, one in children:
         if key == "#status":  # the test's own
             continue
