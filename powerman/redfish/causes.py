@@ -75,12 +75,12 @@ def tls_reason(error: BaseException) -> str:
     seen: BaseException | None = error
     for _ in range(4):
         inner = getattr(seen, "os_error", None)
-        for one in (seen, inner):
+        for one in (inner, seen):
             if isinstance(one, ssl.SSLError):
                 # Python's table of reasons has not all that OpenSSL 3 has: those come as text only
                 named = _REASON.search(str(one))
                 text = named[1].strip().upper().replace(" ", "_") if named else "UNKNOWN"
-                return str(one.reason or text)
+                return str(getattr(one, "reason", None) or text)
         seen = seen.__cause__ if seen is not None else None
     return ""
 
