@@ -14,6 +14,7 @@ import pytest
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from powerman.driver import LoginRefused, NotNow, PowerState, Sensor, Unsupported
+from powerman.inspect.scan import by_redfish
 from powerman.redfish.connection import RedfishConnection, Response, tag_forms
 from powerman.redfish.driver import RedfishDriver
 from powerman.redfish.web import Web
