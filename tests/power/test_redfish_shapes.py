@@ -87,6 +87,19 @@ async def test_paths_may_want_a_slash_or_none(shape: str, status: int, slash: st
         assert len(bmc.requests) == before + 1, "where a path has moved to is kept"
 
 
+@pytest.mark.parametrize("slash", ["with", "without"])
+async def test_a_scan_finds_each(slash: str) -> None:
+    bmc = CorpusRedfish(slash=slash)
+    port = int((await bmc.open()).rpartition(":")[2])
+    web = Web()
+    try:
+        found = await by_redfish("127.0.0.1", web.session, port)
+    finally:
+        await web.close()
+        await bmc.close()
+    assert found is not None and found.version == "Redfish 1.15.0"
+
+
 @pytest.mark.parametrize(
     "target",
     ["http://192.0.2.9/redfish/v1/", "https://127.0.0.1/redfish/v1/", "/login.html", "//x"],
