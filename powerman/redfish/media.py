@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,7 +11,7 @@ from layercake.kraken.errors import OperationFailed
 from powerman.driver import Unsupported
 from powerman.medium import is_ours
 from powerman.redfish.boot import RedfishBoot
-from powerman.redfish.connection import RedfishConnection
+from powerman.redfish.connection import NoSuchPath, RedfishConnection
 from powerman.redfish.facts import link, mapping
 
 _CD = frozenset({"CD", "DVD"})
@@ -100,9 +101,10 @@ class RedfishDrives:
         """The virtual drives as they are now. Old services have them at the manager."""
         for owner in await self._owners():
             path = link(owner.get("VirtualMedia"))
-            drives = [one async for one in self._connection.resources(path)] if path else []
-            if drives:
-                return drives
+            with contextlib.suppress(NoSuchPath):  # some name what they do not have
+                drives = [one async for one in self._connection.resources(path)] if path else []
+                if drives:
+                    return drives
         return []
 
     def _free(self, drives: list[Drive]) -> tuple[Drive, tuple[str, ...]]:
