@@ -1,22 +1,23 @@
-"""What powerman keeps as time goes on. `python -m tests.bench.soak [--https N] [--ipmi N] [--polls N]`.
+"""What powerman and the head keep as time goes on.
+
+    python -m tests.bench.soak [--https N] [--ipmi N] [--polls N] [--agents N] [--dashboards N]
 
 BMCs of both kinds that close connections in every way are polled by a service whose clock runs as
-fast as they answer; it is a process of its own, which says after each hundredth of the polls how
-much memory (RSS), descriptors, tasks, threads and files it has. `growth` of each is its mean over
-the last tenth of the samples against that over the second tenth, less 1: what does not leak has 0.05
-at most. `worst_growth` is the largest. With --defect the fault of issue 33 is put back (aiohttp's
-`enable_cleanup_closed` on Python 3.11.2), and memory grows. The defaults take seconds; what is
-recorded is `--https 50 --ipmi 50 --polls 2000`. Prints one JSON object last.
+fast as they answer; then nodes say something else in each of `--polls` rounds to a head, whose
+dashboards come and go. Each is a process of its own, which says after each hundredth how much
+memory (RSS), descriptors, tasks, threads and files it has. `growth` of each is its mean over the
+last tenth of the samples against that over the second tenth, less 1: what does not leak has 0.05 at
+most. `worst_growth` is the largest. With --defect the fault of issue 33 is put back (aiohttp's
+`enable_cleanup_closed` on Python 3.11.2), and the memory of powerman grows. The defaults take
+a minute; what is recorded is `--https 50 --ipmi 50 --polls 2000 --agents 200 --dashboards 10`.
+Prints one JSON object last.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
-import os
-import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -33,10 +34,11 @@ from powerman.redfish import web
 from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.bench._closing import ClosingServices
+from tests.bench._soakhead import dashboard
+from tests.bench._soaksample import SAMPLES, growth, sample
 from tests.support.minibmc import MiniBmc
 from tests.support.site import site
 
-SAMPLES = 100
 POLL_S = 30.0
 _LINE_LIMIT = 1 << 20
 
@@ -57,27 +59,6 @@ class Defective:
 
     async def aclose(self) -> None:
         """As OutgoingConnections."""
-
-
-def growth(samples: Sequence[float]) -> float:
-    """How much more there is in the last tenth than in the second one, as a fraction of that."""
-    tenth = max(1, len(samples) // 10)
-    before = statistics.fmean(samples[tenth : 2 * tenth])
-    after = statistics.fmean(samples[-tenth:])
-    return round(after / before - 1.0, 4) if before else 0.0
-
-
-def sample(directory: Path) -> dict[str, float]:
-    """What this process has now."""
-    gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return {
-        "rss_mib": pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20),
-        "descriptors": float(len(os.listdir("/proc/self/fd"))),
-        "tasks": float(len(asyncio.all_tasks())),
-        "threads": float(len(os.listdir("/proc/self/task"))),
-        "files": float(sum(1 for _ in directory.rglob("*"))),
-    }
 
 
 async def measured(directory: Path, polls: int, *, defect: bool) -> None:
@@ -141,23 +122,40 @@ async def run(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
     services.close()
     for transport in transports:
         transport.close()
-    return figures(lines[:-1], lines[-1]["answered"], arguments)
+    polled = arguments.polls * len(records)
+    fraction = round(lines[-1]["answered"] / polled, 4) if polled else 1.0
+    return {**figures("powerman", lines[:-1]), "answered_fraction": fraction}
 
 
-def figures(
-    samples: Sequence[dict[str, float]], answered: int, arguments: argparse.Namespace
-) -> dict[str, Any]:
-    """What is printed."""
-    grown = {name: growth([one[name] for one in samples]) for name in samples[0]}
-    last = {f"last_{name}": round(value, 1) for name, value in samples[-1].items()}
-    polled = arguments.polls * (arguments.https + arguments.ipmi)
-    return {
-        **{f"{name}_growth": value for name, value in grown.items()},
-        **last,
-        "worst_growth": max(grown.values()),
-        "answered_fraction": round(answered / polled, 4),
-        "polls": arguments.polls,
-    }
+async def run_head(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    """Plays the dashboards for the head's process; its figures."""
+    counts = [str(arguments.agents), str(arguments.polls)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "tests.bench._soakhead", str(directory), *counts),
+        stdout=asyncio.subprocess.PIPE,
+        limit=_LINE_LIMIT,
+    )
+    assert process.stdout is not None
+    served = json.loads(await process.stdout.readline())
+    ended = asyncio.Event()
+    pages = [
+        asyncio.create_task(dashboard(served["port"], served["token"], lambda: not ended.is_set()))
+        for _ in range(arguments.dashboards)
+    ]
+    samples = [json.loads(line) async for line in process.stdout]
+    ended.set()
+    if await process.wait():
+        raise SystemExit("the head's process has failed")
+    visits = await asyncio.gather(*pages)
+    return {**figures("head", samples), "visits": sum(visits)}
+
+
+def figures(name: str, samples: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """How much each figure of a process has grown, and what it was at the end."""
+    grown = {key: growth([one[key] for one in samples]) for key in samples[0]}
+    last = {f"{name}_last_{key}": round(value, 1) for key, value in samples[-1].items()}
+    return {**{f"{name}_{key}_growth": value for key, value in grown.items()}, **last}
 
 
 def main() -> None:
@@ -166,6 +164,8 @@ def main() -> None:
     parser.add_argument("--https", type=int, default=5, help="BMCs by Redfish over TLS")
     parser.add_argument("--ipmi", type=int, default=5, help="BMCs by IPMI")
     parser.add_argument("--polls", type=int, default=200, help="polls of each")
+    parser.add_argument("--agents", type=int, default=20, help="nodes of the head")
+    parser.add_argument("--dashboards", type=int, default=2, help="pages that come and go")
     parser.add_argument("--defect", action="store_true", help="put the fault back")
     parser.add_argument("--measured", metavar="DIRECTORY", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -173,7 +173,11 @@ def main() -> None:
         asyncio.run(measured(Path(arguments.measured), arguments.polls, defect=arguments.defect))
         return
     with tempfile.TemporaryDirectory(prefix="soak-") as directory:
-        print(json.dumps(asyncio.run(run(arguments, Path(directory)))))
+        found = asyncio.run(run(arguments, Path(directory)))
+    with tempfile.TemporaryDirectory(prefix="soak-") as directory:
+        found |= asyncio.run(run_head(arguments, Path(directory)))
+    found["worst_growth"] = max(value for key, value in found.items() if key.endswith("_growth"))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
