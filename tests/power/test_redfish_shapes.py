@@ -288,6 +288,32 @@ def test_forms_of_a_tag_are_tried_once_each() -> None:
     assert tag_forms("a\r\nX: y", "") == ["", "*"]
 
 
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"Image"},
+        {"Image", "TransferProtocolType"},
+        {"Image", "TransferProtocolType", "TransferMethod"},
+        {"Image", "TransferProtocolType", "UserName", "Password"},
+    ],
+)
+async def test_a_medium_goes_in_with_what_the_service_wants_to_hear(properties: set[str]) -> None:
+    bmc = CorpusRedfish(insertion=frozenset(properties))
+    media = f"{ROOT}/Managers/1/VirtualMedia"
+    target = f"{media}/Cd/Actions/VirtualMedia.InsertMedia"
+    bmc.system["VirtualMedia"] = {"@odata.id": f"{ROOT}/Systems/1/VirtualMedia"}  # it has none
+    bmc.resources[f"{ROOT}/Managers/1"]["VirtualMedia"] = {"@odata.id": media}
+    bmc.resources[media] = {"Members": [{"@odata.id": f"{media}/Cd"}]}
+    bmc.resources[f"{media}/Cd"] = {
+        "Id": "Cd",
+        "MediaTypes": ["CD"],
+        "Inserted": False,
+        "Actions": {"#VirtualMedia.InsertMedia": {"target": target}},
+    }
+    async with driver_of(bmc) as driver:
+        assert await driver.drive.insert("http://192.0.2.1/media/T/layercake.iso") == "Cd"
+
+
 # -- not now
 
 

@@ -27,7 +27,8 @@ class CorpusRedfish:
     that is answered, others are sent there by `redirect`; `absolute`: by a whole URL. `login` is
     what it takes: "basic", "session". `tag` makes the header ETag out of a number, `body_tag` the
     property; `takes` says whether an If-Match (None: none) is good. `refuses` are properties of a
-    Boot that a PATCH may not have. `not_now` are statuses that come first, one for each request."""
+    Boot that a PATCH may not have. `insertion` are the only properties that an insertion of a
+    medium may have, and must have. `not_now` are statuses that come first, one for each request."""
 
     file: str = "classic"
     slash: str = ""
@@ -40,6 +41,7 @@ class CorpusRedfish:
     body_tag: str = ""
     takes: Callable[[str | None], bool] = lambda tag: True
     refuses: frozenset[str] = frozenset()
+    insertion: frozenset[str] | None = None
     not_now: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     resources: dict[str, Any] = field(default_factory=dict)
     requests: list[tuple[str, str, Any]] = field(default_factory=list)
@@ -149,4 +151,7 @@ class CorpusRedfish:
         if path.endswith("/ComputerSystem.Reset"):
             self.system["PowerState"] = "Off" if "Off" in body["ResetType"] else "On"
             return web.Response(status=204)
+        if path.endswith("/VirtualMedia.InsertMedia"):
+            good = self.insertion is None or frozenset(body) == self.insertion
+            return web.json_response({}, status=200 if good else 400)
         return web.json_response({}, status=404)
