@@ -3,6 +3,7 @@ Facts and errors, no I/O.
 
 LayercakeError
  +-- Unreachable               the BMC does not answer; what it would say is not known
+ |    +-- NotNow               it answers that it cannot do it now
  +-- OperationFailed           the BMC answered that it failed
       +-- LoginRefused         it does not take this user or password
       +-- Unsupported          it has no such function
@@ -27,6 +28,17 @@ class PowerState(enum.Enum):
 
     ON = "ON"
     OFF = "OFF"
+
+
+class NotNow(Unreachable):
+    """The BMC answers that it cannot do it at present: it starts, or has too much to do. It is
+    waited for like one that is silent. `retry_after` is what it says of when, as Retry-After of
+    HTTP has it."""
+
+    def __init__(self, message: str, retry_after: str = "") -> None:
+        super().__init__(message, hint="a BMC that has just started takes a minute or two")
+        self.retry_s = int(retry_after) if retry_after.isdecimal() and len(retry_after) < 6 else 0
+        """Seconds after which it may be asked again, 0 if it does not say."""
 
 
 class LoginRefused(OperationFailed):
@@ -254,6 +266,14 @@ def unreachable(address: str, why: str) -> Unreachable:
     return Unreachable(
         f"cannot reach the BMC at {address}: {why}",
         hint=f"check its address, cable and power, and the management network; {SLOW_HINT}",
+    )
+
+
+def garbled(address: str, why: str) -> Unreachable:
+    """The error for a BMC that answers with what cannot be taken: it has its cable."""
+    return Unreachable(
+        f"cannot understand the BMC at {address}: it answers, with a {why}",
+        hint="restart the BMC, or update its firmware; does something on the way alter packets?",
     )
 
 

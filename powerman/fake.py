@@ -12,6 +12,7 @@ from powerman.driver import (
     Inspection,
     LogEntry,
     LogMark,
+    NotNow,
     PowerCap,
     PowerState,
     Sensor,
@@ -83,6 +84,7 @@ class FakeDriver:
     clock: Clock
     power: PowerState = PowerState.OFF
     answers: bool = True  # False: nobody is there
+    busy_until: float = 0.0  # until then it answers "not now", by the clock
     obeys: bool = True  # False: says yes and does nothing
     soft_works: bool = True  # whether the system inside reacts to the power button
     boot_device_works: bool = True
@@ -182,10 +184,12 @@ class FakeDriver:
         self.calls.append("close")
 
     def called(self, name: str) -> None:
-        """Notes it. Raises Unreachable of one that is not there."""
+        """Notes it. Raises Unreachable of one that is not there, NotNow of one that is busy."""
         self.calls.append(name)
         if not self.answers:
             raise unreachable("made-up", "no answer")
+        if self.clock.now() < self.busy_until:
+            raise NotNow("cannot use the made-up BMC now: it starts")
 
     def _command(self, name: str, becomes: PowerState, works: bool = True) -> None:
         self.called(name)

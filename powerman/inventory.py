@@ -266,6 +266,14 @@ class Bmc(NodePart, frozen=True, kw_only=True):
             "secrets, or {env: NAME}."
         ),
     ] = None
+    key: Annotated[
+        SecretRef | None,
+        Check(password),
+        Meta(
+            description="ipmi: a reference to the BMC's own key (K_g), for one that has it set; in "
+            "the file it is text, or 0x and hexadecimal."
+        ),
+    ] = None
     system: Annotated[
         str | None,
         Check(system, each=True),

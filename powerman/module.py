@@ -20,7 +20,10 @@ from powerman.settings import PowerSettings, check, limit_s
 
 def record(node: NodeFacts, bmc: Bmc | None, reveal: Reveal) -> dict[str, Any]:
     """What powerman is told of a node (powerman.settings.BmcSpec). It holds the BMC's password."""
-    facts = None if bmc is None else {**msgspec.to_builtins(bmc), "password": reveal(bmc.password)}
+    facts = None
+    if bmc is not None:
+        revealed = {"password": reveal(bmc.password), "key": reveal(bmc.key) if bmc.key else ""}
+        facts = {**msgspec.to_builtins(bmc), **revealed}
     return {
         "name": node.name,
         "bmc": facts,

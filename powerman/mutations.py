@@ -19,7 +19,7 @@ from layercake.kraken.variables import UNKNOWN, Variable
 from layercake.moduleapi.service import MutationRequest
 from powerman import events
 from powerman.bmc import ManagedBmc
-from powerman.driver import PowerDriver, PowerState, Unsupported
+from powerman.driver import NoSession, NotNow, PowerDriver, PowerState, Unsupported
 from powerman.health import VALUES
 
 if TYPE_CHECKING:
@@ -54,25 +54,31 @@ _LOOK_GROWTH = 1.6
 _LAST_LOOK_S = 1.0
 _FIRST_REST_S = 0.5
 _LAST_REST_S = 4.0
+_LONGEST_REST_S = 8.0  # also where a BMC asks for more: most are there long before
 # of the time that is left goes to the system's own shutdown; the rest is for pulling the plug
 _SOFT_SHARE = 0.6
+# of an attempt's time is a boot device waited for that the BMC cannot set now: it can be left out
+_BOOT_DEVICE_SHARE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Attempt:
     """One attempt at a mutation, inside a turn at the BMC. It began at `since`, by the BMC's clock,
-    and takes `usual_s` at most with a BMC that answers at once, and `most_s` with any."""
+    and takes `usual_s` at most with a BMC that answers at once, and `most_s` with any. `not_now_s`
+    is for how long the BMC has said that it cannot do it now."""
 
     bmc: ManagedBmc
     since: float
     usual_s: float
     most_s: float
     params: Mapping[str, Any]
+    not_now_s: float = 0.0
 
     @property
     def until(self) -> float:
         """When to give up, by how slow the BMC has shown itself by now."""
-        return self.since + min(self.usual_s * slowness(self.bmc.driver), self.most_s)
+        usual = self.usual_s * slowness(self.bmc.driver) + self.not_now_s
+        return self.since + min(usual, self.most_s)
 
 
 def slowness(driver: PowerDriver) -> float:
@@ -84,10 +90,8 @@ def slowness(driver: PowerDriver) -> float:
 async def power_discover(service: PowerService, request: MutationRequest) -> Mapping[str, str]:
     """Ask the BMC whether the node is on."""
     async with service.attempt(request) as attempt:
-        read = attempt.bmc.read  # one that was never heard is held for dead at once
-        return _power_value(
-            await (_patient(attempt, read) if attempt.bmc.driver.answer_s else read())
-        )
+        heard = attempt.bmc.driver.answer_s > 0  # one that never was is held for dead at once
+        return _power_value(await _patient(attempt, attempt.bmc.read, silence=heard))
 
 
 @mutation(
@@ -125,13 +129,14 @@ async def _next_boot(attempt: Attempt) -> bool:
     """
     bmc = attempt.bmc
     why = f"the BMC at {bmc.spec.where} takes the boot device and forgets it"
+    until = attempt.since + (attempt.until - attempt.since) * _BOOT_DEVICE_SHARE
     try:
         for _ in range(2):
-            await _patient(attempt, lambda: bmc.run(bmc.driver.boot_network))
+            await _patient(attempt, lambda: bmc.run(bmc.driver.boot_network), not_now_until=until)
             device_kept = await _boot_device_kept(attempt)
             if device_kept is not False:
                 return device_kept is True
-    except OperationFailed as error:
+    except (OperationFailed, NotNow) as error:
         why = error.message
     bmc.tell_once(
         events.BOOT_DEVICE,
@@ -218,8 +223,12 @@ async def _look_back(attempt: Attempt) -> None:
 async def _boot_device_kept(attempt: Attempt) -> bool | None:
     """Whether the BMC has kept the boot device, None if it does not say."""
     try:
-        return await _patient(attempt, lambda: attempt.bmc.run(attempt.bmc.driver.boots_as_told))
-    except OperationFailed:
+        return await _patient(
+            attempt,
+            lambda: attempt.bmc.run(attempt.bmc.driver.boots_as_told),
+            not_now_until=attempt.bmc.clock.now() + _LAST_REST_S,
+        )
+    except (OperationFailed, NotNow):
         return None
 
 
@@ -267,7 +276,7 @@ async def _hard_off(attempt: Attempt) -> Mapping[str, str]:
     if await _patient(attempt, bmc.read) is PowerState.ON:
         await _patient(attempt, lambda: bmc.run(bmc.driver.off))
     else:
-        with contextlib.suppress(OperationFailed):
+        with contextlib.suppress(OperationFailed, NotNow):
             await bmc.run(bmc.driver.off)
     return await _becomes(attempt, PowerState.OFF, "power off")
 
@@ -290,35 +299,63 @@ async def _gently_off(attempt: Attempt) -> Mapping[str, str]:
         ) from None
 
 
-async def _patient(attempt: Attempt, operation: Callable[[], Awaitable[Answer]]) -> Answer:
-    """What the BMC answers. Silence is waited out while there is time for another try: BMCs flap,
-    and start anew."""
+async def _patient(
+    attempt: Attempt,
+    operation: Callable[[], Awaitable[Answer]],
+    *,
+    silence: bool = True,
+    not_now_until: float | None = None,
+) -> Answer:
+    """What the BMC answers. Silence, "not now" and "all sessions are in use" are waited out while
+    there is time for another try: BMCs flap, and start anew. `silence` False: one that says nothing
+    is given up at once. `not_now_until`: what it cannot do now is waited for so long only, by the
+    BMC's clock."""
     bmc = attempt.bmc
     failures = 0
     while True:
         try:
             return await operation()
-        except Unreachable as silence:
-            bmc.missed(silence)
+        except NotNow as busy:
+            bmc.missed(busy)
             failures += 1
-            pause = backoff(failures, _FIRST_REST_S, _LAST_REST_S)
-            if bmc.clock.now() + pause + bmc.spec.timeout_s > attempt.until:
+            pause = max(_rest_s(failures), min(busy.retry_s, _LONGEST_REST_S))
+            until = attempt.since + attempt.most_s
+            if bmc.clock.now() + pause > min(until, not_now_until or until):
+                raise
+            attempt.not_now_s += pause
+        except (Unreachable, NoSession) as error:
+            silent = isinstance(error, Unreachable)
+            if silent:
+                bmc.missed(error)
+            failures += 1
+            pause = _rest_s(failures)
+            late = bmc.clock.now() + pause + bmc.spec.timeout_s > attempt.until
+            if late or (silent and not silence):
                 raise
         await bmc.clock.sleep(pause)
+
+
+def _rest_s(failures: int) -> float:
+    """Seconds until a BMC is asked again that did not do it so many times in a row."""
+    return backoff(failures, _FIRST_REST_S, _LAST_REST_S)
 
 
 async def _soft_off(attempt: Attempt) -> bool:
     """Whether the system shut down by itself in its share of the time."""
     bmc = attempt.bmc
     now = bmc.clock.now()
+    until = now + (attempt.until - now) * _SOFT_SHARE
     try:
-        await bmc.run(lambda: bmc.driver.off(soft=True))
-        await _becomes(
-            attempt, PowerState.OFF, "shut down", now + (attempt.until - now) * _SOFT_SHARE
+        await _patient(
+            attempt,
+            lambda: bmc.run(lambda: bmc.driver.off(soft=True)),
+            silence=False,
+            not_now_until=until,
         )
+        await _becomes(attempt, PowerState.OFF, "shut down", until)
     except Unsupported:
         return False
-    except OperationFailed as error:
+    except (OperationFailed, NotNow) as error:
         bmc.note(events.SOFT_OFF, f"pulling the plug: {error.message}")
         return False
     return True
@@ -342,6 +379,7 @@ async def _becomes(
                 return _power_value(wanted)
         except Unreachable as error:
             silence = error
+            attempt.not_now_s += pause if isinstance(error, NotNow) else 0.0
         if bmc.clock.now() + pause > (attempt.until if until is None else until):
             break
         await bmc.clock.sleep(pause)

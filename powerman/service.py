@@ -97,7 +97,7 @@ class PowerService(Service):
         self._settings = settings
         self._link = link
         self._lanes = Lanes.of(self._settings.workers)
-        self._shared = Shared(
+        self.shared = Shared(
             Web(), PyghmiPool(), SimLine(Path(site.data_dir) / SOCKET), Programs(settings.programs)
         )
         self.medium_server = MediumServer(Path(site.data_dir) / FILE, settings.media_port)
@@ -119,7 +119,7 @@ class PowerService(Service):
         for name in list(self.nodes):
             await self.node_removed(name)
         await self.medium_server.close()
-        await self._shared.close()
+        await self.shared.close()
 
     async def node_changed(self, node: str, record: Mapping[str, Any]) -> None:
         """Takes a new or changed record; a BMC whose facts are the same keeps what is known of
@@ -149,7 +149,7 @@ class PowerService(Service):
         def note(kind: EventKind, text: str) -> None:
             self._link.event(node, kind, text)
 
-        driver = self._make_driver(spec, self._shared)
+        driver = self._make_driver(spec, self.shared)
         bmc = ManagedBmc(spec, driver, self._settings.limits, self._clock, self._lanes, note)
         bmc.healthy = self.health.notifier_for(node)
         bmc.took = self.latencies.of(spec.driver)
@@ -326,7 +326,7 @@ class PowerService(Service):
         that is not possible. One that it has already, of an attempt that was cut off, is found out
         by the login. Raises LayercakeError."""
         async with self.asking(node) as bmc:
-            probe = self._make_driver(replace(bmc.spec, password=new), self._shared)
+            probe = self._make_driver(replace(bmc.spec, password=new), self.shared)
             try:
                 await bmc.run(lambda: bmc.driver.set_password(new))
             except Unsupported as error:
@@ -372,7 +372,7 @@ class PowerService(Service):
             }
             return [
                 replace(one, node=known.get(one.address, ""))
-                for one in await scan(addresses, self._shared.web.session)
+                for one in await scan(addresses, self.shared.web.session)
             ]
         finally:
             self._scanning = False

@@ -224,6 +224,7 @@ class BmcSpec:
     port: Annotated[int, Meta(ge=0, le=65535)] = 0  # 0 in a record: as usual for the driver
     username: str = ""
     password: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)  # IPMI: the BMC's own key (K_g), "0x..." for hex
     firmware: str = "bios"  # "bios" or "uefi": the mode of a network boot
     system: str | None = None  # Redfish: the path of the system, when the service has several
     verify_tls: bool | str = True  # or the path of a CA file
@@ -234,6 +235,13 @@ class BmcSpec:
     boot_uri: str = ""  # what UEFI HTTP Boot fetches
     program: str = ""  # command: its name in PowerSettings.programs
     no_medium: str = ""  # why the boot medium does not boot this node
+
+    @property
+    def key_bytes(self) -> bytes:
+        """The BMC's own key (K_g), b"" for none; one of zeros is none too (section 13.33)."""
+        if self.key[:2].lower() == "0x":
+            return bytes.fromhex(self.key[2:]).rstrip(b"\0")
+        return self.key.encode()
 
     @property
     def where(self) -> str:
@@ -266,6 +274,7 @@ class BmcSpec:
         try:
             spec = msgspec.convert({**fields, **facts}, cls)
             _check_login(spec, has_password="password" in fields)
+            _check_key(spec)
             _check_boot(spec)
         except msgspec.ValidationError as error:
             what, _, field = str(error).partition(" - at `$.")
@@ -295,6 +304,20 @@ def _check_login(spec: BmcSpec, *, has_password: bool) -> None:
         raise Mistake("bmc.password is missing")
     if spec.driver == "ipmi" and len(spec.password.encode()) > 20:
         raise Mistake("its bmc.password is longer than the 20 bytes that IPMI allows")
+
+
+def _check_key(spec: BmcSpec) -> None:
+    """Raises Mistake for a BMC key (K_g) that IPMI does not have. Never quotes it."""
+    if not spec.key:
+        return
+    if spec.driver != "ipmi":
+        raise Mistake(f"bmc.key is given, which {spec.driver} does not have")
+    try:
+        length = len(spec.key_bytes)
+    except ValueError:
+        raise Mistake("its bmc.key begins with 0x, and the rest is no hexadecimal") from None
+    if length > 20:
+        raise Mistake("its bmc.key is longer than the 20 bytes that IPMI allows")
 
 
 def _check_boot(spec: BmcSpec) -> None:

@@ -260,8 +260,8 @@ class Windows:
         window.spoiled = (
             "the boot script was asked for too often: the machine starts anew again and again"
             if window.anew
-            else "the boot script was asked for twice, and the machine did not begin anew: another "
-            "has its address"
+            else "the boot script was asked for twice, and the machine did not begin anew: the "
+            "first answer was broken off on its way, or another has its address"
         )
         window.over.set()
         return window.spoiled

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -16,6 +17,8 @@ from imageapi.build.tools import PATH
 from layercake.kraken.errors import InputError
 
 _LINKS = 40
+_TURNS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+"""Bidirectional classes of characters that turn what stands behind them (Unicode, UAX 9)."""
 CAPABILITY = "security.capability"
 """The one extended attribute that belongs to a system image: a program's file capabilities."""
 
@@ -64,6 +67,19 @@ def find_program(tree: Path, program: str, env: Mapping[str, str], cwd: str = "/
     return False
 
 
+def name_fault(name: str) -> str:
+    """What is wrong with a file's name, "" for a good one. Spaces of any width, other scripts and
+    emoji are good: what lies in listings are control characters and what turns the direction of
+    writing. Names that are not UTF-8 come as lone surrogates (PEP 383)."""
+    if any("\ud800" <= character <= "\udfff" for character in name):
+        return "is not UTF-8"
+    if any(unicodedata.category(one) in ("Cc", "Zl", "Zp") for one in name):
+        return "has control characters"
+    if any(unicodedata.bidirectional(one) in _TURNS for one in name):
+        return "turns the direction of writing"
+    return ""
+
+
 def check(tree: Path) -> int:
     """Refuses what no image should hold; returns how many files and directories there are.
 
@@ -75,10 +91,8 @@ def check(tree: Path) -> int:
     for path, info in walk(tree):
         count += 1
         inside = path.relative_to(tree)
-        if not str(inside).isprintable():
-            raise InputError(
-                f"cannot build: the name {ascii(str(inside))[:200]} has control characters"
-            )
+        if fault := name_fault(str(inside)):
+            raise InputError(f"cannot build: the name {ascii(str(inside))[:200]} {fault}")
         if (stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode)) and inside.parts[0] != "dev":
             raise InputError(
                 f"cannot build: /{inside} is a device node",

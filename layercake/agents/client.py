@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
@@ -25,6 +24,7 @@ from layercake.kraken.errors import (
     Unreachable,
 )
 from layercake.kraken.wire import TO_NODE, bearer
+from layercake.moduleapi.tls_client import OutgoingConnections
 from minos.agent.http.client import NO_CHECK_TIME
 
 CONNECT_S = 15.0
@@ -35,11 +35,6 @@ ANSWER_S = 30.0
 long as somebody reads it."""
 MAX_ERROR = 65536
 """Bytes of an error that are read. A node may be anybody's by now."""
-_KEEPS_CLOSING = sys.version_info < (
-    3,
-    12,
-    8,
-)  # this asyncio waits for a node that does not end its TLS connection: aiohttp must
 
 
 class NodeLink:
@@ -71,12 +66,13 @@ class NodeLink:
         url, session = _way_to(record)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
         with _as_unreachable(record):
-            connector = aiohttp.TCPConnector(enable_cleanup_closed=_KEEPS_CLOSING)
+            connections = OutgoingConnections()
             # What a node packs is handed on as it is, and not unpacked here: a few bytes may stand
             # for very many.
-            async with aiohttp.ClientSession(
-                connector=connector, timeout=timeout, auto_decompress=False
-            ) as client:
+            async with (
+                contextlib.aclosing(connections),
+                connections.session(timeout=timeout, auto_decompress=False) as client,
+            ):
                 async with asyncio.timeout(ANSWER_S):
                     response = await client.request(
                         method,
@@ -140,11 +136,6 @@ def _as_unreachable(record: Record) -> Iterator[None]:
         yield
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         raise Unreachable(f"cannot ask {record.name}: {error or type(error).__name__}") from error
-    # before Python 3.11.5: aiohttp ends a TLS connection that asyncio ended already
-    except AttributeError as error:
-        if not isinstance(error.__context__, aiohttp.ClientError):
-            raise
-        raise Unreachable(f"cannot ask {record.name}: it does not speak HTTP") from error
 
 
 async def _failure(record: Record, response: aiohttp.ClientResponse) -> LayercakeError:

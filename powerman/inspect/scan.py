@@ -172,6 +172,8 @@ async def _root(session: aiohttp.ClientSession, url: str) -> Mapping[str, Any]:
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
         headers={"OData-Version": "4.0", "Accept": "application/json", "Connection": "close"},
     ) as response:
+        if 300 <= response.status < 400 and url.endswith("/"):  # some have it without the slash
+            return await _root(session, url.removesuffix("/"))
         return await read_json(response, _MOST_BYTES) if response.status == 200 else {}
 
 

@@ -15,6 +15,7 @@ from powerman.driver import (
     LoginRefused,
     LogMark,
     NoSession,
+    NotNow,
     PowerState,
     Sensor,
     Unsupported,
@@ -42,7 +43,7 @@ from powerman.ipmi.facts import (
 )
 from powerman.ipmi.line import Line, Pace, connect, open_line
 from powerman.ipmi.pyghmi_pool import PyghmiPool
-from powerman.ipmi.session import Session, SuiteRefused, begin, probe
+from powerman.ipmi.session import RoleRefused, Session, SuiteRefused, begin, probe
 from powerman.settings import BmcSpec
 
 _CHASSIS = 0x00
@@ -84,6 +85,7 @@ class IpmiDriver:
         self.health = Health()
         self.progress = ""  # IPMI has no cheap way to ask
         self._ipmi_2_0: bool | None = None  # not known until it was asked
+        self._role = rmcp.ROLES[0]  # the most that our user may ask for, as far as is known
         self._kept: Session | None = None
         self._ending: asyncio.TimerHandle | None = None
         self.console = SolSource(spec.where, self._own_session)
@@ -151,7 +153,7 @@ class IpmiDriver:
         await self._alive()
         sensors = [Sensor(**reading) for reading in await self._pyghmi("sensors", _SLOW_FACTOR)]
         async with self._session() as session:
-            with contextlib.suppress(OperationFailed):  # most have no DCMI
+            with contextlib.suppress(OperationFailed, NotNow):  # most have no DCMI
                 if (
                     session
                     and (draw := dcmi_draw(await session.command(DCMI, READ_POWER, ASK_POWER)))
@@ -203,9 +205,9 @@ class IpmiDriver:
                 return Inspection(**await self._pyghmi("inspect"))
             await session.command(_CHASSIS, _GET_STATUS)
             clock = boot = b""
-            with contextlib.suppress(OperationFailed):
+            with contextlib.suppress(OperationFailed, NotNow):
                 clock = await session.command(_STORAGE, _GET_SEL_TIME)
-            with contextlib.suppress(OperationFailed):
+            with contextlib.suppress(OperationFailed, NotNow):
                 boot = await session.command(_CHASSIS, _GET_BOOT, b"\x05\x00\x00")
             device, mode = ipmi_boot(boot)
             return Inspection(clock=ipmi_clock(clock), device=device, mode=mode)
@@ -229,7 +231,9 @@ class IpmiDriver:
                 await self._pyghmi(name)
 
     async def _pyghmi(self, operation: str, factor: float = 1.0, given: str = "") -> Any:
-        return await self._pool.run(self._spec, operation, self._limit_s * factor, given)
+        return await self._pool.run(
+            self._spec, operation, self._limit_s * factor, given, self._role
+        )
 
     async def _alive(self) -> None:
         """Asks the cheap question first, so that a dead BMC never takes one of pyghmi's places."""
@@ -330,17 +334,15 @@ class IpmiDriver:
             return await self._login(line)
 
     async def _login(self, line: Line) -> Session:
-        """Logs in by the first cipher suite that the BMC does, and keeps to that one from then on.
+        """Logs in by the first cipher suite that the BMC does, with the most rights that our user
+        has there, and keeps to these from then on.
 
         Some BMCs drop a proposal that they do not know instead of refusing it, so silence means the
         next suite too.
         """
-        spec = self._spec
         for suite in self._suites:
             try:
-                session = await begin(
-                    line, spec.where, self._pace, spec.username, spec.password, suite
-                )
+                session = await self._login_by(line, suite)
             except (SuiteRefused, Unreachable) as error:
                 if suite is self._suites[-1]:
                     if isinstance(error, Unreachable):
@@ -350,3 +352,16 @@ class IpmiDriver:
                 self._suites = [suite]
                 return session
         raise AssertionError("there is always a last suite")
+
+    async def _login_by(self, line: Line, suite: rmcp.Suite) -> Session:
+        """Logs in by one cipher suite; asks for fewer rights where the user may not have more."""
+        for role in (role for role in rmcp.ROLES if role <= self._role):
+            try:
+                session = await begin(line, self._spec, self._pace, suite, role)
+            except RoleRefused:
+                if role == rmcp.ROLES[-1]:
+                    raise
+            else:
+                self._role = role
+                return session
+        raise AssertionError("there is always a last role")

@@ -15,7 +15,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar, cast
 
-from powerman.driver import SLOWEST_ANSWER_S, unreachable
+from powerman.driver import SLOWEST_ANSWER_S, garbled, unreachable
 from powerman.ipmi import rmcp
 
 _AT_ONCE = 64  # datagrams read at a stretch: a flood is cut; what we wait for is sent again
@@ -105,6 +105,7 @@ class Line:
         self._waits: Iterator[float] = iter(())
         self._sent = 0
         self._began = 0.0
+        self._corrupt = ""  # what was wrong with an answer to the present request
         self._tag = 0
         self._timer: asyncio.TimerHandle | None = None
         self.unasked: Callable[[bytes], bool] | None = None
@@ -126,6 +127,7 @@ class Line:
         self._waits = iter(waits)
         self._answer = self._loop.create_future()
         self._sent = 0
+        self._corrupt = ""
         self._began = self._loop.time()
         self._send_again()
         try:
@@ -146,7 +148,7 @@ class Line:
     def _send_again(self) -> None:
         wait = next(self._waits, None)
         if wait is None:
-            self._fail(f"no answer to {self._sent} requests")
+            self._fail(f"no answer to {self._sent} requests", self._corrupt)
             return
         self._due = self._loop.time() + wait
         if self._timer is None or self._timer.when() > self._due:
@@ -198,6 +200,8 @@ class Line:
             self._parse = None
             if waiting is not None and not waiting.done():
                 waiting.set_exception(wrong)
+        except rmcp.Corrupt as corrupt:
+            self._corrupt = str(corrupt)
         except rmcp.Malformed:
             pass
         else:
@@ -208,9 +212,11 @@ class Line:
             elif waiting is None:
                 self.close()
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str, corrupt: str = "") -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(unreachable(self._where, why))
+            self._answer.set_exception(
+                garbled(self._where, corrupt) if corrupt else unreachable(self._where, why)
+            )
 
     def done(self) -> None:
         """The line is not needed any more: it is closed, or listens on for an answer that is

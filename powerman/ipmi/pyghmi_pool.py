@@ -24,9 +24,11 @@ class PyghmiPool:
     def __init__(self, size: int = 4) -> None:
         self._places = asyncio.Semaphore(size)
 
-    async def run(self, spec: BmcSpec, operation: str, limit_s: float, given: str = "") -> Any:
+    async def run(
+        self, spec: BmcSpec, operation: str, limit_s: float, given: str = "", role: int = 4
+    ) -> Any:
         """The result of one operation of `pyghmi_worker` with what it is given, which is killed
-        after `limit_s` seconds.
+        after `limit_s` seconds. `role` is what it logs in for, see rmcp.ROLES.
 
         Raises Unreachable (when killed, too), LoginRefused, Unsupported, OperationFailed.
         """
@@ -35,6 +37,8 @@ class PyghmiPool:
             "port": spec.port,
             "username": spec.username,
             "password": spec.password,
+            "key": spec.key_bytes.hex(),
+            "role": role,
             "firmware": spec.firmware,
             "operation": operation,
             "given": given,

@@ -154,6 +154,8 @@ def perform(request: dict[str, Any]) -> dict[str, Any]:
             port=request["port"],
             userid=request["username"],
             password=request["password"],
+            kg=bytes.fromhex(request["key"]) or None,
+            privlevel=request["role"],
             keepalive=False,
         )
         try:
@@ -180,7 +182,7 @@ def main() -> None:
     leave_no_core()
     request = json.loads(sys.stdin.readline())
     answer = json.dumps(perform(request))
-    for secret in filter(None, (request["password"], request["given"])):
+    for secret in filter(None, (request["password"], request["given"], request["key"])):
         answer = answer.replace(secret, "***")
     sys.stdout.write(answer + "\n")
     sys.stdout.flush()

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 _RMCP = b"\x06\x00\xff\x07"  # version 1.0, no acknowledge, class IPMI
-_ADMIN_BY_NAME = 0x14  # administrator, user looked up by name only
+_BY_NAME = 0x10  # beside a role: the user is looked up by name only
+ROLES = (4, 3, 2)
+"""Administrator, operator, user (table 13-11): what a login asks for, best first."""
 _CONSOLE = 0x81
 _BMC = 0x20
 
@@ -29,7 +31,9 @@ RAKP4 = 0x15
 _SEALED = 0xC0  # of a payload's kind: it is encrypted and authenticated
 
 # RAKP status codes (table 13-15) that mean that the BMC does not know the user or his rights.
-LOGIN_STATUS = frozenset({0x09, 0x0A, 0x0C, 0x0D, 0x0F})
+LOGIN_STATUS = frozenset({0x0C, 0x0D, 0x0F})
+# ... those that mean that the user may not have the role: one with less may do.
+ROLE_STATUS = frozenset({0x09, 0x0A})
 # ... and those that mean that it does not do this cipher suite.
 SUITE_STATUS = frozenset({0x04, 0x05, 0x06, 0x07, 0x10, 0x11})
 # ... and those that mean that others have all its sessions.
@@ -51,6 +55,9 @@ STATUS_TEXT = {
     0x11: "unknown suite",
 }
 COMPLETION_TEXT = {
+    0x80: "the user may not have this privilege level",
+    0x81: "the privilege level is above what the user or the channel may have",
+    0x82: "authentication cannot be switched off",
     0xC0: "busy",
     0xC1: "unknown command",
     0xC3: "timeout inside the BMC",
@@ -59,6 +66,9 @@ COMPLETION_TEXT = {
     0xC9: "parameter out of range",
     0xCB: "no such sensor or record",
     0xCC: "invalid data field",
+    0xD0: "its sensor repository is being updated",
+    0xD1: "its firmware is being updated",
+    0xD2: "it is starting",
     0xD4: "insufficient privilege",
     0xD5: "not possible in the present state",
     0xD6: "disabled",
@@ -69,8 +79,21 @@ class Malformed(ValueError):
     """Bytes that are not what they should be, or not for us. The receiver goes on waiting."""
 
 
+# ... that mean that the BMC cannot do it at present, and can later.
+BUSY_CODES = frozenset({0xC0, 0xC3, 0xD0, 0xD1, 0xD2})
+
+
+class Corrupt(Malformed):
+    """Bytes that are for us, and were altered, or computed wrongly."""
+
+
 class WrongPassword(Malformed):
     """The BMC's proof does not fit our password: one of us has another one."""
+
+
+class WrongKey(WrongPassword):
+    """The BMC has taken our password, and its last proof is by another key: it has a BMC key (K_g,
+    section 13.33) that we do not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +121,8 @@ class Capabilities:
 
 @dataclass(slots=True)
 class Handshake:
-    """The facts of a session being opened; secrets are not printed."""
+    """The facts of a session being opened; secrets are not printed. `bmc_key` is the BMC's own key
+    (K_g), b"" for one that has none set: then the user's password stands for it."""
 
     suite: Suite
     username: bytes
@@ -108,6 +132,8 @@ class Handshake:
     bmc_id: bytes = b""
     bmc_random: bytes = field(default=b"", repr=False)
     guid: bytes = b""
+    role: int = ROLES[0]
+    bmc_key: bytes = field(default=b"", repr=False)
 
     @property
     def _key(self) -> bytes:
@@ -115,7 +141,7 @@ class Handshake:
 
     @property
     def _role(self) -> bytes:
-        return bytes((_ADMIN_BY_NAME, len(self.username))) + self.username
+        return bytes((_BY_NAME | self.role, len(self.username))) + self.username
 
     def _mac(self, key: bytes, data: bytes) -> bytes:
         return hmac.digest(key, data, self.suite.digest)
@@ -141,7 +167,7 @@ class Handshake:
         """RAKP message 1: who we are, and our random number."""
         head = bytes((tag, 0, 0, 0)) + self.bmc_id + self.console_random
         return plain(
-            RAKP1, head + bytes((_ADMIN_BY_NAME, 0, 0, len(self.username))) + self.username
+            RAKP1, head + bytes((_BY_NAME | self.role, 0, 0, len(self.username))) + self.username
         )
 
     def take_rakp2(self, body: bytes) -> None:
@@ -180,20 +206,19 @@ class Handshake:
 
     @property
     def _session_key(self) -> bytes:
-        return self._mac(self._key, self.console_random + self.bmc_random + self._role)
+        key = self.bmc_key.ljust(20, b"\0") if self.bmc_key else self._key
+        return self._mac(key, self.console_random + self.bmc_random + self._role)
 
     def take_rakp4(self, body: bytes) -> SessionKeys:
-        """Checks the BMC's last word. Raises Malformed."""
+        """Checks the BMC's last word. Raises WrongKey, Malformed."""
         session_key = self._session_key
         check = self._mac(session_key, self.console_random + self.bmc_id + self.guid)[
             : self.suite.code_len
         ]
-        if (
-            len(body) < 8
-            or body[4:8] != self.console_id
-            or not hmac.compare_digest(check, body[8 : 8 + self.suite.code_len])
-        ):
+        if len(body) < 8 + self.suite.code_len or body[4:8] != self.console_id:
             raise Malformed("RAKP message 4")
+        if not hmac.compare_digest(check, body[8 : 8 + self.suite.code_len]):
+            raise WrongKey("RAKP message 4")
         return self.keys()
 
 
@@ -274,7 +299,7 @@ class SessionKeys:
         ):
             raise Malformed("not a packet of this session")
         if not hmac.compare_digest(self._engine.mac(data[4:-length])[:length], data[-length:]):
-            raise Malformed("wrong authentication code")
+            raise Corrupt("wrong authentication code")
         size = struct.unpack_from("<H", data, 14)[0]
         payload = data[16 : 16 + size]
         if len(payload) != size or size < 32 or size % 16:
@@ -320,7 +345,7 @@ def message(function: int, sequence: int, command: int, data: bytes = b"") -> by
 def parse_message(data: bytes, function: int, sequence: int, command: int) -> tuple[int, bytes]:
     """(completion code, data) of the answer to that request. Raises Malformed for anything else."""
     if len(data) < 8 or checksum(data[:3]) or checksum(data[3:]):
-        raise Malformed("wrong checksum")
+        raise Corrupt("wrong checksum")
     if data[1] >> 2 != function + 1 or data[4] >> 2 != sequence or data[5] != command:
         raise Malformed("answer to another request")
     return data[6], data[7:-1]

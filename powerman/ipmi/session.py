@@ -7,18 +7,22 @@ takes seconds for each answer (driver.py).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
 from layercake.kraken.errors import OperationFailed, Unreachable
-from powerman.driver import NoSession, Unsupported, login_refused
+from powerman.driver import LoginRefused, NoSession, NotNow, Unsupported, login_refused
 from powerman.ipmi import rmcp
 from powerman.ipmi.line import Line, Pace
+from powerman.settings import BmcSpec
 
 _BYE_S = 0.3
 _PRIVILEGE = 0xD4  # completion code: the session may not do this
+_LEVEL_REFUSED = frozenset({0x80, 0x81, 0x82, _PRIVILEGE})  # ... may not have this level
+_BUSY_WAITS_S = (0.2, 0.5, 1.0)  # before a command is sent again that the BMC is too busy for
 
 Parsed = TypeVar("Parsed")
 
@@ -33,13 +37,23 @@ async def probe(line: Line, pace: Pace) -> rmcp.Capabilities:
     return await line.exchange(rmcp.probe, rmcp.parse_probe, pace.probing())
 
 
+class RoleRefused(LoginRefused):
+    """The user may not have the role that we asked for; one with less may do."""
+
+
 class Session:
     """An open session: raw IPMI commands. It begins with the rights of a user; `raised` says that
-    it has an administrator's. `prelude` is what goes before each packet until the first answer
-    comes."""
+    it has the most that it gets, `role` at best. `prelude` is what goes before each packet until
+    the first answer comes."""
 
     def __init__(
-        self, where: str, line: Line, pace: Pace, keys: rmcp.SessionKeys, prelude: bytes = b""
+        self,
+        where: str,
+        line: Line,
+        pace: Pace,
+        keys: rmcp.SessionKeys,
+        prelude: bytes = b"",
+        role: int = rmcp.ROLES[0],
     ) -> None:
         self._where = where
         self._pace = pace
@@ -47,6 +61,7 @@ class Session:
         self._sequence = 0
         self._request = 0
         self._prelude = prelude
+        self._role = role
         self.line = line
         self.raised = False
 
@@ -54,11 +69,16 @@ class Session:
         self, function: int, command: int, data: bytes = b"", *, user: bool = False
     ) -> bytes:
         """Sends one command and returns its data. `user`: a user's rights are enough for it, unless
-        the BMC thinks otherwise. Raises Unreachable, Unsupported, OperationFailed with the
+        the BMC thinks otherwise. Raises Unreachable, NotNow, Unsupported, OperationFailed with the
         completion code."""
         if not user:
             await self._raise()
         code, answer = await self._exchange(function, command, data)
+        for wait in _BUSY_WAITS_S:
+            if code not in rmcp.BUSY_CODES:
+                break
+            await asyncio.sleep(wait)
+            code, answer = await self._exchange(function, command, data)
         if code == _PRIVILEGE and not self.raised:
             await self._raise()
             code, answer = await self._exchange(function, command, data)
@@ -93,10 +113,16 @@ class Session:
         return self._keys.bmc_id
 
     async def _raise(self) -> None:
-        """Set Session Privilege Level: administrator."""
-        if not self.raised:
-            self._good(0x06, 0x3B, *await self._exchange(0x06, 0x3B, b"\x04"))
-            self.raised = True
+        """Set Session Privilege Level: the most that the account gets, down to operator. One that
+        gets neither goes on with a user's rights: the command itself says whether they do."""
+        if self.raised:
+            return
+        for level in (level for level in rmcp.ROLES[:2] if level <= self._role):
+            code, answer = await self._exchange(0x06, 0x3B, bytes((level,)))
+            if code not in _LEVEL_REFUSED:
+                self._good(0x06, 0x3B, code, answer)
+                break
+        self.raised = True
 
     async def _exchange(self, function: int, command: int, data: bytes) -> tuple[int, bytes]:
         packet, request = self._message(function, command, data)
@@ -123,11 +149,16 @@ class Session:
     def _good(self, function: int, command: int, code: int, answer: bytes) -> bytes:
         if code:
             why = rmcp.COMPLETION_TEXT.get(code, "no explanation")
-            kind = Unsupported if code in (0xC1, 0xC9, 0xCC) else OperationFailed
-            raise kind(
+            message = (
                 f"cannot do IPMI command 0x{function:02x} 0x{command:02x} at {self._where}: "
                 f"the BMC answers 0x{code:02x}, {why}"
             )
+            if code in rmcp.BUSY_CODES:
+                raise NotNow(message)
+            if code == _PRIVILEGE:
+                raise OperationFailed(message, hint="give its user the rights of an operator")
+            kind = Unsupported if code in (0xC1, 0xC9, 0xCC) else OperationFailed
+            raise kind(message)
         return answer
 
     def leave(self) -> None:
@@ -147,11 +178,20 @@ class Session:
 
 
 async def begin(
-    line: Line, where: str, pace: Pace, username: str, password: str, suite: rmcp.Suite
+    line: Line, spec: BmcSpec, pace: Pace, suite: rmcp.Suite, role: int = rmcp.ROLES[0]
 ) -> Session:
-    """A session over a line. Raises Unreachable, LoginRefused, SuiteRefused, OperationFailed."""
+    """A session over a line, for at most the rights of `role`. Raises Unreachable, LoginRefused,
+    RoleRefused, SuiteRefused, NoSession, OperationFailed."""
+    where = spec.where
+    username = spec.username
     shake = rmcp.Handshake(
-        suite, username.encode(), password.encode(), secrets.token_bytes(4), secrets.token_bytes(16)
+        suite,
+        username.encode(),
+        spec.password.encode(),
+        secrets.token_bytes(4),
+        secrets.token_bytes(16),
+        role=role,
+        bmc_key=spec.key_bytes,
     )
 
     async def step(
@@ -177,22 +217,36 @@ async def begin(
         # some end a session of which no command came in 30 s: the last step of the login goes with
         # the first one
         if pace.slow:
-            return Session(where, line, pace, shake.keys(), shake.rakp3(line.tag()))
-        session = Session(where, line, pace, shake.keys())
+            return Session(where, line, pace, shake.keys(), shake.rakp3(line.tag()), role)
+        session = Session(where, line, pace, shake.keys(), role=role)
         try:
             await step(rmcp.RAKP4, shake.rakp3, shake.take_rakp4, pace.asking())
         except BaseException:  # the BMC may have begun it, and some have only one
             session.leave()
             raise
         return session
+    except rmcp.WrongKey:
+        raise key_refused(where, given=bool(spec.key)) from None
     except rmcp.WrongPassword:
         raise login_refused(where, username) from None
+
+
+def key_refused(where: str, *, given: bool) -> LoginRefused:
+    """The error for a BMC that has a key of its own (K_g), and not the one that we have."""
+    return LoginRefused(
+        f"cannot log in to the BMC at {where}: it takes the user and the password, and "
+        + ("its own key (K_g) is not that of bmc.key" if given else "wants its own key (K_g) too"),
+        hint="set bmc.key in the inventory to its K_g, or have the BMC use none (all zeros)",
+    )
 
 
 def _refusal(where: str, username: str, status: int) -> OperationFailed:
     text = rmcp.STATUS_TEXT.get(status, f"status 0x{status:02x}")
     if status in rmcp.LOGIN_STATUS:
         return login_refused(where, username, text)
+    if status in rmcp.ROLE_STATUS:
+        refused = login_refused(where, username, text)
+        return RoleRefused(refused.message, hint="give its user the rights of an operator")
     if status in rmcp.SUITE_STATUS:
         return SuiteRefused(f"cannot open an IPMI session with {where}: {text}")
     if status in rmcp.FULL_STATUS:

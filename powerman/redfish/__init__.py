@@ -1,1 +1,1 @@
-"""Redfish: aiohttp for what is done often, sushy for the rest."""
+"""Redfish over aiohttp: `connection.py` asks, `facts.py` and its neighbours understand."""

@@ -4,10 +4,11 @@ Power.PowerControl.PowerLimit, or what has come in its place, EnvironmentMetrics
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from powerman.driver import Unsupported
-from powerman.redfish.facts import link_of
+from powerman.redfish.connection import RedfishConnection
+from powerman.redfish.facts import link, link_of
 
 _DIALECTS = ("Power", "EnvironmentMetrics")
 
@@ -56,27 +57,18 @@ def _watts(value: object) -> int | None:
     )
 
 
-class _Request(Protocol):
-    def __call__(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        missing: str = "",
-        headers: Mapping[str, str] = {},
-    ) -> Awaitable[Mapping[str, Any]]: ...
-
-
 class RedfishCap:
     """See PowerCap."""
 
     def __init__(
-        self, where: str, system: Callable[[], Awaitable[Mapping[str, Any]]], request: _Request
+        self,
+        where: str,
+        system: Callable[[], Awaitable[Mapping[str, Any]]],
+        connection: RedfishConnection,
     ) -> None:
         self._where = where
         self._system = system
-        self._request = request
+        self._connection = connection
 
     async def read(self) -> int | None:
         """Reads the limit of the system's chassis."""
@@ -85,22 +77,16 @@ class RedfishCap:
     async def set(self, watts: int | None) -> None:
         """Changes it."""
         path, resource = await self._resource()
-        tag = resource.get("@odata.etag")
-        await self._request(
-            "PATCH",
-            path,
-            redfish_request(resource, watts),
-            headers={"If-Match": tag} if isinstance(tag, str) else {},
-        )
+        await self._connection.patch(path, redfish_request(resource, watts))
 
     async def _resource(self) -> tuple[str, Mapping[str, Any]]:
         missing = "it has no power limit"
         system = await self._system()
         chassis = link_of(system.get("Links"), "Chassis")
-        facts = await self._request("GET", chassis, missing=missing) if chassis else {}
+        facts = await self._connection.request("GET", chassis, missing=missing) if chassis else {}
         for dialect in _DIALECTS:
-            if path := link_of({dialect: [facts.get(dialect)]}, dialect):
-                resource = await self._request("GET", path, missing=missing)
+            if path := link(facts.get(dialect)):
+                resource = await self._connection.request("GET", path, missing=missing)
                 if redfish_limit(resource)[0]:
                     return path, resource
         raise Unsupported(f"cannot cap the power at {self._where}: {missing}")

@@ -1,86 +1,76 @@
-"""Redfish BMCs: aiohttp for what is done often (state and reset), sushy in a bounded thread pool
-for the rest."""
+"""Redfish BMCs: what is done with one, by the requests of `connection.py`."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import aiohttp
 
-from layercake.kraken.errors import LayercakeError, OperationFailed
+from layercake.kraken.errors import OperationFailed
 from powerman.driver import (
-    SLOWEST_ANSWER_S,
     Inspection,
     LogEntry,
+    NotNow,
     PowerState,
     Sensor,
     Unsupported,
     VirtualDrive,
-    login_refused,
-    unreachable,
 )
 from powerman.hardware import Fact
 from powerman.health import Health
-from powerman.inventory import TIMEOUT_S
+from powerman.redfish.boot import RedfishBoot
 from powerman.redfish.capping import RedfishCap
+from powerman.redfish.connection import ROOT, NoSuchPath, RedfishConnection
 from powerman.redfish.console import RedfishSource
 from powerman.redfish.facts import (
+    RESET_ACTION,
     Targets,
-    boots_by,
+    allowed_resets,
     choose_reset,
+    link,
     link_of,
-    message_of,
+    mapping,
     parse_power,
+    parse_targets,
     progress,
     redfish_boot,
     redfish_clock,
     redfish_facts,
     redfish_health,
 )
-from powerman.redfish.sushy_client import PATIENCE, SushyClient
-from powerman.redfish.web import Web, read_json, tls_context
+from powerman.redfish.logs import RedfishLogs
+from powerman.redfish.media import RedfishDrives
+from powerman.redfish.sensors import RedfishSensors
+from powerman.redfish.web import Web, tls_context
 from powerman.settings import BmcSpec
 
-Result = TypeVar("Result")
-
-_DECAY = 0.8
-_ACCOUNTS = "/redfish/v1/AccountService/Accounts"
-_ROOT = "/redfish/v1/"  # needs no login (DSP0266, section 13.3.2)
-_LAST = {
-    "Connection": "close"
-    # of a request that sushy's follow: some BMCs have one connection at a time, and theirs is
-    # another
-}
-# one that is there takes a connection at once, however long it thinks about the answer then
-_CONNECT_S = 2.3
-_SUSHY_REQUESTS = 6  # a discovery is this many requests at most; each may take timeout_s
+_ACCOUNTS = f"{ROOT}AccountService/Accounts"
 
 
 class RedfishDriver:
-    """One Redfish BMC; see `driver.PowerDriver` for what the methods mean."""
+    """One Redfish BMC; see `driver.PowerDriver` for what the methods mean. `connection` is the
+    service, if it is another than that of `spec`."""
 
-    def __init__(self, spec: BmcSpec, web: Web) -> None:
+    def __init__(
+        self, spec: BmcSpec, web: Web, connection: RedfishConnection | None = None
+    ) -> None:
         self._spec = spec
         self._web = web
-        token = base64.b64encode(f"{spec.username}:{spec.password}".encode()).decode()
-        self._login = {"Authorization": f"Basic {token}"}
-        self._sushy = SushyClient(spec)
+        self._connection = connection or RedfishConnection(spec, web)
         self._targets: Targets | None = None
-        self._slowest = 0.0
         self.progress = ""
         self.health = Health()
         self.console = RedfishSource(spec.where, self._system, self._socket)
-        self.cap = RedfishCap(spec.where, self._system, self.request)
-        self._connect_s = max(_CONNECT_S, spec.timeout_s if spec.timeout_s > TIMEOUT_S else 0.0)
+        self.cap = RedfishCap(spec.where, self._system, self._connection)
+        self._boot = RedfishBoot(spec, self._connection, self._system_with_path)
+        self._drives = RedfishDrives(spec.where, self._connection, self._owners, self._boot)
 
     @property
     def answer_s(self) -> float:
         """See PowerDriver."""
-        return self._slowest
+        return self._connection.slowest
 
     async def state(self) -> PowerState:
         """Reads the power state."""
@@ -106,231 +96,143 @@ class RedfishDriver:
         await self._reset("reset")
 
     async def boot_network(self) -> None:
-        """Makes the next boot a network boot, by sushy, which knows what this vendor wants to
-        hear."""
-        await self._by_sushy(SushyClient.boot_network)
+        """Makes the next boot a network boot."""
+        await self._boot.set("set the boot device", ("Pxe",))
 
     async def boot_uri(self, uri: str) -> None:
-        """Makes the next boot UEFI HTTP Boot of a URI, by sushy."""
-        await self._by_sushy(lambda client: client.boot_uri(uri))
+        """Makes the next boot UEFI HTTP Boot of a URI."""
+        await self._boot.set("set the URI to boot by", ("UefiHttp",), uri)
 
     @property
     def drive(self) -> VirtualDrive:
-        """Its VirtualMedia, by sushy."""
-        return _Drive(self._by_sushy)
+        """Its VirtualMedia."""
+        return self._drives
 
     async def boots_as_told(self) -> bool | None:
         """Reads the override of the boot source; None of a system that has none."""
-        return boots_by(await self._system(), self._spec.boot)
+        return await self._boot.is_set()
 
     async def sensors(self) -> list[Sensor]:
-        """Reads temperatures and fans, by sushy."""
-        return await self._by_sushy(SushyClient.sensors)
+        """Reads temperatures, fans and power of all chassis."""
+        root = await self._connection.request("GET", ROOT)
+        path = link(root.get("Chassis")) or f"{ROOT}Chassis"
+        return await RedfishSensors(self._connection).read(path)
 
     async def event_log(self) -> list[LogEntry]:
-        """Reads the system's log, by sushy's connection."""
-        return await self._by_sushy(SushyClient.event_log)
+        """Reads the log of the hardware."""
+        return await RedfishLogs(self._spec.where, self._connection).read(await self._owners())
 
     async def hardware(self) -> list[Fact]:
         """Reads the system and its manager."""
-        system = await self._system()
-        manager = await self._manager(system)
-        return redfish_facts(system, await self.request("GET", manager) if manager else {})
+        system, *managers = await self._owners()
+        return redfish_facts(system, managers[0] if managers else {})
 
     async def log_mark(self) -> None:
         """Redfish has no such question."""
 
     async def inspect(self) -> Inspection:
-        """Reads the boot override of the system and the clock of its manager. Not by sushy, whose
-        threads would take minutes for a thousand BMCs that are asked at once."""
-        path = self._targets.system if self._targets else self._spec.system or ""
-        if not path:
-            path = link_of(await self.request("GET", f"{_ROOT}Systems"), "Members")
-        if not path:
-            raise Unsupported(f"cannot look at the BMC at {self._spec.where}: it names no system")
-        system = await self.request("GET", path)
-        manager = await self._manager(system)
-        clock = redfish_clock(await self.request("GET", manager)) if manager else None
+        """Reads the boot override of the system and the clock of its manager."""
+        system, *managers = await self._owners()
+        clock = redfish_clock(managers[0]) if managers else None
         device, mode, modes, network = redfish_boot(system, self._spec.boot)
         return Inspection(clock=clock, device=device, mode=mode, modes=modes, network=network)
 
     async def set_password(self, new: str) -> None:
-        """Sets the password of our own account (ManagerAccount, DSP0266 section 13.3.7); sushy has
-        no accounts."""
-        accounts = await self.request(
+        """Sets the password of our own account (ManagerAccount, DSP0266 section 13.3.7)."""
+        accounts = await self._connection.request(
             "GET", _ACCOUNTS, missing="it has no accounts that could be changed"
         )
-        for member in accounts.get("Members") or ():
-            path = link_of({"one": [member]}, "one")
-            account = await self.request("GET", path) if path else {}
+        async for path, account in self._connection.resources(link(accounts) or _ACCOUNTS):
             if account.get("UserName") == self._spec.username:
-                tag = account.get("@odata.etag")
-                await self.request(
-                    "PATCH",
-                    path,
-                    {"Password": new},
-                    headers={"If-Match": tag} if isinstance(tag, str) else {},
-                )
+                await self._connection.patch(path, {"Password": new})
                 return
         raise Unsupported(
             f"cannot set the password at {self._spec.where}: it names no account of our user"
         )
 
     async def close(self) -> None:
-        """Drops sushy's connection; ours belong to the shared client."""
-        self._sushy.close()
+        """Ends our session; connections belong to the shared client."""
+        await self._connection.close()
+
+    async def request(self, method: str, path: str) -> Mapping[str, Any]:
+        """One request with our login, see RedfishConnection."""
+        return await self._connection.request(method, path)
 
     async def _system(self) -> Mapping[str, Any]:
-        return await self.request("GET", (await self._discovered()).system)
+        return (await self._system_with_path())[1]
 
-    async def _manager(self, system: Mapping[str, Any]) -> str:
-        """The path of a system's manager, "" if it has none."""
-        return link_of(system.get("Links"), "ManagedBy") or link_of(
-            await self.request("GET", f"{_ROOT}Managers"), "Members"
-        )
+    async def _system_with_path(self) -> tuple[str, Mapping[str, Any]]:
+        """(path, the system as it is now). Its path is looked for again when there is nothing
+        there: it has another one after a firmware update, say."""
+        targets = await self._discovered()
+        try:
+            return targets.system, await self._connection.request("GET", targets.system)
+        except NoSuchPath:
+            self._targets = None
+            raise
+
+    async def _owners(self) -> list[Mapping[str, Any]]:
+        """The system, and its managers that can be read: services have logs and virtual drives at
+        the one or the other."""
+        system = await self._system()
+        path = link_of(system.get("Links"), "ManagedBy")
+        try:
+            if path:
+                return [system, await self._connection.request("GET", path)]
+            managers = self._connection.resources(f"{ROOT}Managers")
+            return [system, *[manager async for _, manager in managers]]
+        except (OperationFailed, NotNow):
+            return [system]
 
     async def _socket(self, path: str) -> aiohttp.ClientWebSocketResponse:
         secure = (
             tls_context(self._spec.verify_tls) if self._spec.address.startswith("https:") else True
         )
-        async with asyncio.timeout(self._answer_limit):
+        async with asyncio.timeout(self._connection.answer_limit):
             return await self._web.session.ws_connect(
                 self._spec.address + path,
                 ssl=secure,
-                headers=self._login,
+                headers=self._connection.login(),
                 heartbeat=20.0,
                 max_msg_size=1 << 20,
             )
 
     async def _discovered(self) -> Targets:
+        """Where the system is and what it can do."""
         if self._targets is None:
-            self._targets = await self._by_sushy(SushyClient.targets)
+            path = self._spec.system or await self._only_system()
+            system = await self._connection.request("GET", path)
+            targets = parse_targets(path, system)
+            action = mapping(mapping(system.get("Actions")).get(RESET_ACTION))
+            info = link(action.get("@Redfish.ActionInfo"))
+            if info and not targets.reset_types:
+                try:
+                    known = allowed_resets(await self._connection.request("GET", info))
+                except (OperationFailed, NotNow):
+                    known = frozenset()
+                targets = Targets(path, targets.reset, known)
+            self._targets = targets
         return self._targets
+
+    async def _only_system(self) -> str:
+        """The path of the only system. Raises OperationFailed if there are others, or none."""
+        root = await self._connection.request("GET", ROOT)
+        systems = link(root.get("Systems")) or f"{ROOT}Systems"
+        paths = [link(one) async for one in self._connection.members(systems)]
+        if len(paths) != 1 or not paths[0]:
+            raise OperationFailed(
+                f"cannot choose the system at {self._spec.where}: it has {len(paths)}: "
+                f"{', '.join(paths)}"[:400],
+                hint="name one as bmc.system in the inventory",
+            )
+        return paths[0]
 
     async def _reset(self, action: str) -> None:
         targets = await self._discovered()
-        await self.request(
-            "POST", targets.reset, {"ResetType": choose_reset(action, targets, self._spec.where)}
-        )
-
-    async def _by_sushy(self, work: Callable[[SushyClient], Result]) -> Result:
-        """Runs blocking work in a thread, after a cheap question that a dead BMC does not get
-        past."""
-        await self._exchange("GET", _ROOT, None, _LAST)
-        client = self._sushy
-        done = False
-        try:
-            async with asyncio.timeout(self._answer_limit * _SUSHY_REQUESTS):
-                result = await asyncio.get_running_loop().run_in_executor(
-                    self._web.threads, work, client
-                )
-            done = True
-        except TimeoutError:
-            raise unreachable(self._spec.where, "it answers too slowly") from None
-        except LayercakeError:
-            done = True
-            raise
-        finally:
-            if not done:  # the thread may still be at it, and two may not use one client
-                self._sushy = SushyClient(self._spec)
-        return result
-
-    @property
-    def _answer_limit(self) -> float:
-        """Seconds that one answer may take."""
-        return max(self._spec.timeout_s * PATIENCE, 3 * self._slowest)
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        missing: str = "",
-        headers: Mapping[str, str] = {},
-    ) -> Mapping[str, Any]:
-        """One request with our login. Raises Unreachable, LoginRefused, OperationFailed with what
-        the service says, and Unsupported with `missing` for a path that is not there."""
-        status, answer = await self._exchange(method, path, body, {**self._login, **headers})
-        where = self._spec.where
-        if status in (401, 403):
-            raise login_refused(where, self._spec.username, message_of(answer))
-        if status == 404 and missing:
-            raise Unsupported(f"cannot use the BMC at {where}: {missing}")
-        if status == 404:
-            # the system has another path now, after a firmware update say: look again next time
-            self._targets = None
-        if status >= 300:
-            raise OperationFailed(
-                f"cannot {method} {path} at {where}: HTTP {status} {message_of(answer)}".rstrip()
+        if not targets.reset:
+            self._targets = None  # it may not have been there yet: the BMC was starting
+            raise Unsupported(
+                f"cannot control power at {self._spec.where}: the system has no reset action"
             )
-        return answer
-
-    async def _exchange(
-        self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
-    ) -> tuple[int, Mapping[str, Any]]:
-        """(HTTP status, JSON body). Never follows a redirect: it could lead our password elsewhere.
-        Raises Unreachable, OperationFailed if the certificate is not to be trusted."""
-        spec = self._spec
-        try:
-            secure = tls_context(spec.verify_tls) if spec.address.startswith("https:") else True
-            began = time.monotonic()
-            async with (
-                asyncio.timeout(self._answer_limit),
-                self._web.session.request(
-                    method,
-                    spec.address + path,
-                    json=body,
-                    ssl=secure,
-                    allow_redirects=False,
-                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s),
-                    headers={"OData-Version": "4.0", "Accept": "application/json", **headers},
-                ) as response,
-            ):
-                answer = await read_json(response)
-                if headers is _LAST:
-                    response.close()
-                self._slowest = max(
-                    min(time.monotonic() - began, SLOWEST_ANSWER_S), self._slowest * _DECAY
-                )
-                return response.status, answer
-        except aiohttp.ClientConnectorCertificateError as error:
-            raise OperationFailed(
-                f"cannot trust the BMC at {spec.where}: {error.certificate_error}",
-                hint="set bmc.verify_tls to the path of the CA that signed its certificate",
-            ) from None
-        except TimeoutError as error:
-            if isinstance(
-                error, aiohttp.ConnectionTimeoutError
-            ):  # dead, or it takes long for TLS: it gets more the next time
-                self._connect_s = max(self._connect_s, min(2 * self._connect_s, spec.timeout_s))
-            raise unreachable(
-                spec.where, f"no answer in {time.monotonic() - began:.0f} s"
-            ) from None
-        except aiohttp.ClientConnectorError as error:
-            raise unreachable(spec.where, error.os_error.strerror or str(error.os_error)) from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise unreachable(spec.where, str(error) or type(error).__name__) from None
-
-
-class _BySushy(Protocol):
-    def __call__(self, work: Callable[[SushyClient], Result], /) -> Awaitable[Result]: ...
-
-
-class _Drive:
-    """See VirtualDrive."""
-
-    def __init__(self, by_sushy: _BySushy) -> None:
-        self._by_sushy = by_sushy
-
-    async def insert(self, url: str) -> str:
-        return await self._by_sushy(lambda client: client.insert(url))
-
-    async def holds(self) -> bool:
-        return await self._by_sushy(SushyClient.holds_medium)
-
-    async def boot(self) -> None:
-        await self._by_sushy(SushyClient.boot_medium)
-
-    async def eject(self) -> bool:
-        return await self._by_sushy(SushyClient.eject)
+        reset = choose_reset(action, targets, self._spec.where)
+        await self._connection.request("POST", targets.reset, {"ResetType": reset})

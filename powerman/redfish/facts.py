@@ -5,6 +5,7 @@ Sources: DMTF DSP0266 (Redfish) and the ComputerSystem schema; the names are the
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from layercake.kraken.errors import OperationFailed
-from powerman.driver import POWER_DRAW, PowerState, Sensor, Unsupported
+from powerman.driver import PowerState, Unsupported
 from powerman.hardware import Fact, facts
 from powerman.health import OK, VALUES, Health
 
@@ -37,11 +38,33 @@ RESET_CHOICES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Where a service's system is and what it can do; paths are absolute on the server."""
+    """Where a service's system is and what it can do; paths are absolute on the server, `reset` is
+    "" for a system without that action."""
 
     system: str
     reset: str
     reset_types: frozenset[str]
+
+
+RESET_ACTION = "#ComputerSystem.Reset"
+
+
+def parse_targets(path: str, system: Mapping[str, Any]) -> Targets:
+    """What a ComputerSystem at a path says that it can do; "" for a reset that it does not
+    offer."""
+    action = mapping(mapping(system.get("Actions")).get(RESET_ACTION))
+    types = action.get(f"ResetType{_ALLOWED}")
+    allowed = frozenset(map(str, types)) if isinstance(types, list) else frozenset()
+    return Targets(path, link(action.get("target")), allowed)
+
+
+def allowed_resets(info: Mapping[str, Any]) -> frozenset[str]:
+    """The reset types in an ActionInfo, where newer services have them (DSP0268, ActionInfo)."""
+    for parameter in items(info.get("Parameters")):
+        values = parameter.get("AllowableValues")
+        if parameter.get("Name") == "ResetType" and isinstance(values, list):
+            return frozenset(map(str, values))
+    return frozenset()
 
 
 def choose_reset(action: str, targets: Targets, where: str) -> str:
@@ -113,29 +136,54 @@ def message_of(body: Mapping[str, Any]) -> str:
     return ("; ".join(texts) or str(error.get("message") or ""))[:300]
 
 
-_PATH = re.compile(r"/redfish/[!-~]{1,250}")
+REDFISH_PATH = re.compile(r"/redfish/[!-~]{1,250}")
+"""A path of a service, with its query."""
 _MODES = {"UEFI": "uefi", "Legacy": "bios"}
 _ALLOWED = "@Redfish.AllowableValues"
 _SYSTEM = ("Manufacturer", "Model", "SerialNumber", "PartNumber", "SKU", "AssetTag", "BiosVersion")
 _MANAGER = ("Manufacturer", "Model", "FirmwareVersion")
-_WATTS = (
-    ("PowerControl", "PowerConsumedWatts", POWER_DRAW),
-    ("PowerSupplies", "LastPowerOutputWatts", "Power supply"),
-)
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """A value of JSON that is to be an object; {} for anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def items(value: object) -> list[Mapping[str, Any]]:
+    """The objects in a value of JSON that is to be a list of them; none in anything else."""
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def number(value: object) -> float | None:
+    """A finite number of JSON, also one that is written as a string; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        parsed = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return parsed if math.isfinite(parsed) else None
+
+
+def link(value: object, *, query: bool = False) -> str:
+    """The path that a link leads to, {"@odata.id": path} or a bare path; "" without one. Only a
+    path: it is put behind the BMC's address, and a service cannot send our password elsewhere
+    ("@other/" would)."""
+    target = value.get("@odata.id") if isinstance(value, Mapping) else value
+    try:
+        parts = urlsplit(target) if isinstance(target, str) else None
+    except ValueError:
+        return ""
+    if parts is None:
+        return ""
+    path = f"{parts.path}?{parts.query}" if query and parts.query else parts.path
+    return path if REDFISH_PATH.fullmatch(path) else ""
 
 
 def link_of(resource: object, name: str) -> str:
-    """The path of the first resource in a list of links, "" without one. Only a path: it is put
-    behind the BMC's address, and a service cannot send our password elsewhere ("@other/" would)."""
-    links = resource.get(name) if isinstance(resource, Mapping) else None
-    first = links[0] if isinstance(links, list) and links else None
-    try:
-        path = (
-            urlsplit(str(first.get("@odata.id") or "")).path if isinstance(first, Mapping) else ""
-        )
-    except ValueError:
-        return ""
-    return path if _PATH.fullmatch(path) else ""
+    """The path of the first resource in a list of links, "" without one; see `link`."""
+    links = mapping(resource).get(name)
+    return link(links[0]) if isinstance(links, list) and links else ""
 
 
 def redfish_clock(manager: Mapping[str, Any]) -> float | None:
@@ -190,26 +238,3 @@ def redfish_facts(system: Mapping[str, Any], manager: Mapping[str, Any]) -> list
         *facts("System", ((key, system.get(key)) for key in _SYSTEM)),
         *facts("BMC", ((key, manager.get(key)) for key in _MANAGER)),
     ]
-
-
-def redfish_draw(power: Mapping[str, Any]) -> list[Sensor]:
-    """What a chassis draws (Power, PowerControl, PowerConsumedWatts), and what its power supplies
-    give."""
-    sensors = []
-    for kind, field, name in _WATTS:
-        members = power.get(kind)
-        for one in members if isinstance(members, list) else ():
-            value = one.get(field) if isinstance(one, Mapping) else None
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                status = one.get("Status")
-                health = str(status.get("Health")).lower() if isinstance(status, Mapping) else ""
-                title = name if kind == "PowerControl" else str(one.get("Name") or name)[:80]
-                sensors.append(
-                    Sensor(
-                        title,
-                        float(value),
-                        "W",
-                        health if health in ("ok", "warning", "critical") else "unknown",
-                    )
-                )
-    return sensors

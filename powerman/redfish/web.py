@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import ssl
-import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,9 @@ import aiohttp
 
 from layercake.base.text import parse_json
 from layercake.kraken.errors import OperationFailed
+from layercake.moduleapi.tls_client import OutgoingConnections
 
 _BIGGEST = 4 << 20
-_CLEANUP_CLOSED = sys.version_info < (3, 12, 8)
-"""asyncio before that waits for a BMC that does not end its TLS connection: aiohttp must."""
 
 
 @functools.cache
@@ -34,28 +31,27 @@ def tls_context(verify: bool | str) -> ssl.SSLContext:
     ):  # a FIFO would be waited for, and all BMCs with it
         raise OSError(errno.ENOENT, "it is no file", verify)
     if verify is not False:
-        return ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
+        context = ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
+    else:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    # Debian's default takes TLS 1.0 and then fails for its signatures, by an error without a reason
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 
 class Web:
-    """What Redfish drivers share: one HTTP client with kept-alive connections, and the threads that
-    sushy blocks."""
+    """What Redfish drivers share: one HTTP client with kept-alive connections."""
 
-    def __init__(self, threads: int = 4) -> None:
-        connector = aiohttp.TCPConnector(
-            limit=0, limit_per_host=2, enable_cleanup_closed=_CLEANUP_CLOSED
-        )
-        self.session = aiohttp.ClientSession(connector=connector, trust_env=False)
-        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="sushy")
+    def __init__(self) -> None:
+        self.connections = OutgoingConnections(limit=0, limit_per_host=2)
+        self.session = self.connections.session(trust_env=False)
 
     async def close(self) -> None:
-        """Drops the connections and the threads; one that still waits for a BMC ends by itself."""
+        """Drops the connections."""
         await self.session.close()
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        await self.connections.aclose()
 
 
 async def read_json(response: aiohttp.ClientResponse, most: int = _BIGGEST) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from layercake.features.power.views import sensors_view
 from layercake.kraken.errors import Unreachable
 from powerman.driver import Sensor
 from powerman.ipmi.facts import dcmi_draw
-from powerman.redfish.facts import redfish_draw
+from powerman.redfish.sensors import redfish_draw
 from tests.support.api import served, token
 from tests.support.world import INVENTORY, World
 

@@ -135,3 +135,21 @@ async def test_an_error_may_be_any_nonsense(world: World, said: bytes) -> None:
             async with world.head.kernel.node_link.open(world.node("n0"), "GET", "/v1/status"):
                 pass
     assert caught.value.message.encode()
+
+
+@pytest.mark.parametrize("announced", [b"", b"Connection: close\r\n"])
+async def test_a_good_answer_is_one_also_if_the_node_ends_the_connection_with_it(
+    world: World, announced: bytes
+) -> None:
+    async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n" + announced + b"Content-Length: 2\r\n\r\n{}")
+        writer.close()
+        await writer.wait_closed()
+
+    async with rogue(world, closing):
+        for _ in range(5):
+            async with world.head.kernel.node_link.open(
+                world.node("n0"), "GET", "/v1/status"
+            ) as answer:
+                assert await answer.read() == b"{}"
+                await asyncio.sleep(0.02)

@@ -190,7 +190,7 @@ def test_one_session_at_a_time_was_enough(played: Played) -> None:
             r.bay.manner.refused
             for n, r in played.rows.items()
             if n.startswith("single") and n.endswith(kind)
-        )
+        ), f"the rival was in nobody's way by {kind}"
 
 
 def test_a_slow_bmc_slows_no_other(played: Played) -> None:

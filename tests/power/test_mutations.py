@@ -9,7 +9,8 @@ import pytest
 
 from layercake.kraken.errors import InputError, OperationFailed, Unreachable
 from layercake.kraken.mutation import Where
-from powerman.driver import PowerState
+from powerman.driver import NotNow, PowerState
+from powerman.fake import FakeDriver
 from powerman.inventory import Bmc
 from powerman.module import tune
 from powerman.mutations import MUTATIONS, ROOM, VARIABLES
@@ -304,3 +305,35 @@ def test_a_bmc_with_more_time_has_more_for_each_step() -> None:
     assert [tune(m, bmc, None).timeout for m in MUTATIONS] == [
         m.timeout * 5 * ROOM for m in MUTATIONS
     ]
+
+
+@pytest.mark.parametrize("answer_s", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("mutation", "before", "timeout", "after"),
+    [
+        ("power-discover", "OFF", 15.0 * ROOM, "OFF"),
+        ("power-on", "OFF", 50.0, "ON"),
+        ("power-off", "ON", 30.0, "OFF"),
+        ("power-reset", "ON", 30.0, "OFF"),
+    ],
+)
+async def test_a_bmc_that_says_not_now_for_20_s_is_waited_for(
+    world: Any, mutation: str, before: str, timeout: float, after: str, answer_s: float
+) -> None:
+    driver = world.drivers["n1"]
+    driver.power = PowerState(before)
+    driver.answer_s = answer_s
+    driver.busy_until = world.clock.time + 20.0
+    assert await world.mutate(mutation, timeout=timeout) == {"power": after}
+
+
+async def test_a_boot_device_that_cannot_be_set_now_keeps_no_machine_off(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never_now(driver: FakeDriver) -> None:
+        raise NotNow("cannot set it now")
+
+    monkeypatch.setattr(FakeDriver, "boot_network", never_now)
+    assert await world.mutate("power-on", timeout=50.0) == {"power": "ON"}
+    (text,) = world.events("power.boot-device")
+    assert "cannot set it now" in text

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from layercake.kraken.errors import LayercakeError, OperationFailed
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.moduleapi.service import FakeLink, MutationRequest
+from powerman.driver import LoginRefused
 from powerman.service import PowerService
-from powerman.settings import PowerSettings
+from powerman.settings import BmcSpec, PowerSettings
 from tests.support.minibmc import MiniBmc
 from tests.support.site import site
 
@@ -22,8 +23,11 @@ SET_BOOT = (0x00, 0x08)
 
 
 @contextlib.asynccontextmanager
-async def rack(**quirks: Any) -> AsyncIterator[tuple[MiniBmc, PowerService, FakeLink]]:
-    """A BMC with quirks on loopback, and the service that has it as n1's."""
+async def rack(
+    facts: dict[str, Any] | None = None, **quirks: Any
+) -> AsyncIterator[tuple[MiniBmc, PowerService, FakeLink]]:
+    """A BMC with quirks on loopback, and the service that has it as n1's, with more `facts` in its
+    entry."""
     transport, bmc = await asyncio.get_running_loop().create_datagram_endpoint(
         lambda: MiniBmc(**quirks), local_addr=("127.0.0.1", 0)
     )
@@ -41,6 +45,7 @@ async def rack(**quirks: Any) -> AsyncIterator[tuple[MiniBmc, PowerService, Fake
                     "port": bmc.port,
                     "username": "admin",
                     "password": "pw",
+                    **(facts or {}),
                 },
             },
         )
@@ -114,3 +119,70 @@ async def test_one_that_says_off_for_ever_has_switched_the_machine_on() -> None:
         with pytest.raises(OperationFailed, match="still says OFF"):
             await mutate(service, "power-on", timeout=2.0)
         assert bmc.on
+
+
+@pytest.mark.parametrize("status", [0x09, 0x0A])
+@pytest.mark.parametrize("role", [2, 3])
+async def test_a_user_with_less_rights_is_asked_for_less(role: int, status: int) -> None:
+    async with rack(most_role=role, most_level=role, role_status=status) as (bmc, service, _):
+        assert await mutate(service, "power-on") == {"power": "ON"}
+        assert bmc.boot == PXE
+        refused = len(bmc.used)
+        assert await mutate(service, "power-off") == {"power": "OFF"}
+        assert len(bmc.used) <= refused + 1, "what was refused once is not asked for again"
+
+
+@pytest.mark.parametrize("code", [0x80, 0x81, 0xD4])
+@pytest.mark.parametrize("level", [2, 3])
+async def test_a_level_that_is_refused_without_words_is_not_the_end(level: int, code: int) -> None:
+    async with rack(most_level=level, level_code=code) as (bmc, service, link):
+        assert await mutate(service, "power-on") == {"power": "ON"}
+        assert bmc.boot == PXE and not link.events
+
+
+@pytest.mark.parametrize("code", [0xC0, 0xC3, 0xD2])
+@pytest.mark.parametrize("times", [1, 3, 6])
+async def test_a_busy_bmc_is_asked_again(code: int, times: int) -> None:
+    async with rack(busy=[code] * times) as (_, service, _link):
+        assert await mutate(service, "power-discover") == {"power": "OFF"}
+
+
+async def test_all_sessions_in_use_is_waited_out() -> None:
+    async with rack(sessions=1) as (bmc, service, _):
+        bmc.others = 1
+        asyncio.get_running_loop().call_later(0.8, setattr, bmc, "others", 0)
+        assert await mutate(service, "power-discover") == {"power": "OFF"}
+
+
+@pytest.mark.parametrize("given", ["k_g", "0x6b5f67"])
+async def test_the_bmcs_own_key_is_used(given: str) -> None:
+    async with rack({"key": given}, key=b"k_g") as (bmc, service, _):
+        assert await mutate(service, "power-on") == {"power": "ON"}
+        assert bmc.on
+
+
+@pytest.mark.parametrize(
+    ("given", "why"), [("", r"wants its own key \(K_g\) too"), ("other", "is not that of bmc.key")]
+)
+async def test_a_missing_key_is_not_a_cable(given: str, why: str) -> None:
+    async with rack({"key": given}, key=b"k_g") as (_, service, _link):
+        with pytest.raises(LoginRefused, match=why) as caught:
+            await mutate(service, "power-discover")
+        assert "bmc.key" in caught.value.hint and "cable" not in str(caught.value)
+
+
+async def test_a_wrong_checksum_is_not_a_cable() -> None:
+    async with rack({"timeout_s": 20.0}, corrupts=True) as (_, service, _link):
+        with pytest.raises(LayercakeError, match="it answers, with a wrong checksum") as caught:
+            await mutate(service, "power-discover", timeout=12.0)
+        assert "cable" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["0xzz", "x" * 21, "0x" + "00" * 20 + "01"])
+def test_a_key_that_ipmi_does_not_have_is_a_mistake(key: str) -> None:
+    bmc = {"driver": "ipmi", "address": "192.0.2.1", "username": "a", "password": "b", "key": key}
+    with pytest.raises(InputError, match=r"bmc\.key"):
+        BmcSpec.from_record("n1", {"name": "n1", "bmc": bmc})
+    assert key not in repr(
+        BmcSpec(node="n1", name="n1", driver="ipmi", address="192.0.2.1", key=key)
+    )

@@ -109,7 +109,7 @@ def test_one_that_answers_ever_later_is_not_waited_for_ever_longer(
 ) -> None:
     moments = iter((0.0, 3600.0))
     monkeypatch.setattr(
-        "powerman.redfish.driver.time", SimpleNamespace(monotonic=lambda: next(moments))
+        "powerman.redfish.connection.time", SimpleNamespace(monotonic=lambda: next(moments))
     )
     drivers: list[RedfishDriver] = []
     answered(b"", b"{}", drivers)

@@ -31,6 +31,7 @@ from vrack.ipmi_bmc import write_config
 from powerman.ipmi.line import Pace, connect
 from powerman.ipmi.rmcp import SUITES
 from powerman.ipmi.session import begin
+from powerman.settings import BmcSpec
 from tests.support.bmc_quirks import Manner, TcpProxy, UdpProxy
 from tests.support.pretended import PretendedNode
 
@@ -302,11 +303,18 @@ class MachineRoom:
     async def _rival(self, bay: Bay) -> None:
         """Somebody else's session."""
         if bay.kind == "ipmi":
-            pace, port = Pace(), _PORTS["ipmi"]
-            async with connect(bay.bmc_address, port, pace) as line:
-                session = await begin(
-                    line, f"{bay.bmc_address}:{port}", pace, "admin", self.password, SUITES[3]
-                )
+            pace = Pace()
+            spec = BmcSpec(
+                node=bay.name,
+                name=bay.name,
+                driver="ipmi",
+                address=bay.bmc_address,
+                port=_PORTS["ipmi"],
+                username="admin",
+                password=self.password,
+            )
+            async with connect(spec.address, spec.port, pace) as line:
+                session = await begin(line, spec, pace, SUITES[3])
                 await self._in_the_way(bay)
                 await session.close()
         else:

@@ -41,7 +41,15 @@ class MiniBmc(asyncio.DatagramProtocol):
     least: int = 0  # watts that it caps at
     sol: MiniSol | None = None
     sessions: int = 0
+    others: int = 0  # sessions of others
     loses: bool = False
+    key: bytes = b""  # its own key (K_g)
+    most_role: int = 4  # what its user may ask for at a login
+    role_status: int = 0x0A  # how it refuses more
+    most_level: int = 4  # what its user gets by Set Session Privilege Level
+    level_code: int = 0x81  # how it refuses more
+    busy: list[int] = field(default_factory=list)  # completion codes that come first
+    corrupts: bool = False  # the checksum of its answers is wrong
     commands: list[tuple[int, int]] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
     _keys: dict[bytes, rmcp.SessionKeys] = field(default_factory=dict)
@@ -102,7 +110,7 @@ class MiniBmc(asyncio.DatagramProtocol):
                 if self.drops
                 else rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], _NO_SUITE, 0, 0)) + body[4:8])
             )
-        if self.sessions and len(self._keys) >= self.sessions:
+        if self.sessions and len(self._keys) + self.others >= self.sessions:
             return rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], _FULL, 0, 0)) + body[4:8])
         self.used.append(suite.number)
         mine = secrets.token_bytes(4)
@@ -116,7 +124,11 @@ class MiniBmc(asyncio.DatagramProtocol):
     def _rakp1(self, body: bytes) -> bytes:
         shake = self._shakes[body[4:8]]
         shake.console_random, shake.username = body[8:24], body[28 : 28 + body[27]]
-        role = bytes((0x14, len(shake.username))) + shake.username
+        shake.role = body[24] & 0x0F
+        if shake.role > self.most_role:
+            refusal = bytes((body[0], self.role_status, 0, 0)) + shake.console_id
+            return rmcp.plain(rmcp.RAKP2, refusal)
+        role = bytes((body[24], len(shake.username))) + shake.username
         facts = (
             shake.console_id
             + shake.bmc_id
@@ -133,9 +145,12 @@ class MiniBmc(asyncio.DatagramProtocol):
 
     def _rakp3(self, body: bytes) -> bytes:
         shake = self._shakes[body[4:8]]
-        digest, role = shake.suite.digest, bytes((0x14, len(shake.username))) + shake.username
+        digest = shake.suite.digest
+        role = bytes((0x10 | shake.role, len(shake.username))) + shake.username
         key = hmac.digest(
-            self.password.ljust(20, b"\0"), shake.console_random + shake.bmc_random + role, digest
+            (self.key or self.password).ljust(20, b"\0"),
+            shake.console_random + shake.bmc_random + role,
+            digest,
         )
         one, two = (hmac.digest(key, bytes((n,)) * 20, digest) for n in (1, 2))
         self._keys[shake.bmc_id] = rmcp.SessionKeys(
@@ -167,11 +182,15 @@ class MiniBmc(asyncio.DatagramProtocol):
             del self._keys[session]
             if self.sol is not None and self.sol.owner == session:
                 self.sol.deactivate()
+        if function == 0x00 and self.busy:
+            code = self.busy.pop(0)
         first, second = (
             bytes((0x81, function + 1 << 2)),
             bytes((0x20, sequence << 2, command, code)) + more,
         )
         answer = first + bytes((rmcp.checksum(first),)) + second + bytes((rmcp.checksum(second),))
+        if self.corrupts:
+            answer = answer[:-1] + bytes((answer[-1] ^ 1,))
         number = struct.unpack_from("<I", data, 10)[0]
         return keys.seal(number, secrets.token_bytes(16), answer)
 
@@ -211,6 +230,8 @@ class MiniBmc(asyncio.DatagramProtocol):
     def _do(self, function: int, command: int, data: bytes) -> tuple[int, bytes]:
         if function == 0x2C:
             return self._limit(command, data)
+        if (function, command) == (0x06, 0x3B) and data[0] > self.most_level:
+            return self.level_code, b""
         if (function, command) == (0x00, 0x01):
             said = self.on if not self.says else self.says == "ON"
             return 0, bytes((int(said), 0, 0))
