@@ -60,8 +60,6 @@ _SHARED_UUIDS = frozenset(
         "03000200040005000006000700080009",
         "00020003000400050006000700080009",
         "03020100050407060809000102030405",
-        "00112233445566778899aabbccddeeff",
-        "ffeeddccbbaa99887766554433221100",
         "12345678123456781234567812345678",
         "12345678123412341234123456789012",
         "12345678123412341234123456789abc",
@@ -90,3 +88,27 @@ def _is_one_character(digits: str) -> bool:
 def _is_counted(digits: str) -> bool:
     """123456789, 0123456789abcdef: somebody pressed one key after the other."""
     return len(digits) >= _SHORTEST_RUN and any(digits in run for run in _RUNS)
+
+
+_DEFAULT_ADDRESSES = frozenset(
+    {
+        "0.0.0.0",
+        "192.168.0.100",
+        "192.168.0.120",
+        "192.168.1.100",
+        "192.168.2.100",
+        "192.168.0.10",
+        "192.168.10.10",
+        "192.168.70.125",
+        "192.168.100.100",
+        "192.168.1.1",
+        "192.168.0.1",
+    }
+)
+"""BMCs come with these out of the factory: iDRAC, IMM and XCC, MegaRAC, iBMC."""
+
+
+def is_default_address(address: str) -> bool:
+    """Whether an address of a BMC is one that it has before anybody has set it, a link-local one
+    included: any machine may have it."""
+    return address in _DEFAULT_ADDRESSES or address.lower().startswith(("169.254.", "fe80:"))
