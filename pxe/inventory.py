@@ -27,9 +27,7 @@ def kernel_args(value: object) -> str:
     kernel."""
     line = "" if value is None else text(value)
     if len(line) > kernel_line.MOST:
-        raise Mistake(
-            f"{len(line)} characters of kernel arguments, at most {kernel_line.MOST} fit"
-        )
+        raise Mistake(f"{len(line)} characters of kernel arguments, at most {kernel_line.MOST} fit")
     return " ".join(kernel_line.arguments(line))
 
 

@@ -45,7 +45,7 @@ def arguments(line: str) -> list[str]:
         if word.startswith(_OURS):
             raise Mistake(
                 f"the argument {show(word.split('=')[0])} is set by Layercake itself",
-                "remove it: each layercake. word says who the node is, and the head alone writes it"
+                "remove it: a layercake. word says who the node is; the head alone writes it",
             )
     return words
 

@@ -118,13 +118,15 @@ class Answers:
             self._relays.record(cached.network, cached.relay)
         return cached.answer
 
+    def _silence(self, packet: DhcpPacket, decision: Decision) -> tuple[Note, ...]:
+        """Why a packet of which nothing else is told gets no answer."""
+        return () if decision.reply else notes_on(packet, decision.outcome, self._nodes)
+
     def _anew(self, data: bytes) -> Answer:
         packet = dhcp.parse(data)
         seen = self._watch(packet)
         decision = self._decide(packet, self._nodes, self._windows, self._common, self._clock())
-        notes = decision.notes + seen
-        if decision.reply is None and not notes:
-            notes = notes_on(packet, decision.outcome, self._nodes)
+        notes = decision.notes + seen or self._silence(packet, decision)
         answer = Answer(decision.outcome, notes)
         if decision.reply is not None:
             reply = dhcp.build(decision.reply)

@@ -290,14 +290,18 @@ def _passed_over(packet: DhcpPacket, net: Common) -> Outcome | None:
     return None
 
 
+def _notes_on_link(packet: DhcpPacket, outcome: Outcome, nodes: Nodes) -> tuple[Note, ...]:
+    """What is to be told of a packet that comes by another link than Ethernet."""
+    if packet.htype == dhcp.ETHERNET and packet.hlen == 6:
+        return ()
+    return notes_on(packet, outcome, nodes)
+
+
 def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now: float) -> Decision:
     """What to do about one packet that came in at `now`."""
     passed_over = _passed_over(packet, net)
     if passed_over is not None:
-        other_link = packet.htype != dhcp.ETHERNET or packet.hlen != 6
-        return Decision(
-            passed_over, notes=notes_on(packet, passed_over, nodes) if other_link else ()
-        )
+        return Decision(passed_over, notes=_notes_on_link(packet, passed_over, nodes))
     node = nodes.by_mac(packet.mac)
     if node is None:
         return _stranger(packet)

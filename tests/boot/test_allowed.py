@@ -130,7 +130,8 @@ SIX = 'mac: "52:54:00:00:00:01", ip: "fd00:99::11"'
         (f"n0: {{{N0}, thermal: {{high: [governor], cap_w: 300}}}}", "cap_w", "no effect"),
         (f"n0: {{{N0}, tpm_registers: [4]}}", "tpm_registers", "no effect"),
         (f"n0: {{{N0}, replace: auto}}", "replace", "no effect"),
-        (f"n0: {{{N0}, interfaces: {{e0: {{mac: \"52:54:00:00:00:01\"}}, v7: {{vlan: {{id: 7, of: e0}}, "
+        (f"n0: {{{N0}, interfaces: {{e0: {{mac: \"52:54:00:00:00:01\"}}, "
+         "v7: {vlan: {id: 7, of: e0}, "
          "addresses: 10.99.0.11/24}}}", "addresses", "without a tag"),
         (f"n0: {{{SIX}}}", "", "BIOS boots by IPv4 alone"),
         (f"n0: {{{SIX}, firmware: uefi, secure_boot: true}}", "secure_boot", "by IPv6"),

@@ -136,7 +136,7 @@ def parse(text: str) -> dict[str, SlurmNode]:
         end = free_text.start() if free_text else len(line)
         state = _STATE.search(line, 0, end) or _STATE_IN_ITS_PLACE.search(line)
         if name and state:
-            nodes[name[1]] = SlurmNode(_words(state[1].split("+")), _reason(line))
+            nodes[name[1]] = SlurmNode(_state_words(state[1].split("+")), _reason(line))
     return nodes
 
 
@@ -147,7 +147,7 @@ def _reason(line: str) -> str:
     return match[1] if match else ""
 
 
-def _words(states: Sequence[str]) -> frozenset[str]:
+def _state_words(states: Sequence[str]) -> frozenset[str]:
     return frozenset(state.upper().rstrip(_SIGNS) for state in states)
 
 
@@ -167,4 +167,4 @@ def _node(node: dict[str, Any]) -> SlurmNode:
     state = node["state"]
     states = [*([state] if isinstance(state, str) else state), *(node.get("state_flags") or ())]
     words = [word for one in states for word in one.split("+")]
-    return SlurmNode(_words(words), str(node.get("reason") or ""))
+    return SlurmNode(_state_words(words), str(node.get("reason") or ""))
