@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from layercake.base.placeholders import is_placeholder
+from minos.survey.placeholders import is_placeholder
 
 MOST = 80
 

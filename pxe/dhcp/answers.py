@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
+from pxe.dhcp.outcome import notes_on, notes_on_malformed
 from pxe.dhcp.relay import Relay, Relays, relay_of
-from pxe.dhcp.unanswered import notes_on, notes_on_malformed
 from pxe.machine import Client, client_of
 from pxe.nodes import Nodes
 from pxe.notes import Note

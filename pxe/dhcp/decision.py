@@ -18,11 +18,10 @@ from dataclasses import dataclass
 
 from layercake.kraken.events import Severity
 from pxe import events
-from pxe.dhcp.outcome import CLIENTS_SEND
+from pxe.dhcp.outcome import CLIENTS_SEND, notes_on
 from pxe.dhcp.outcome import Outcome as Outcome
 from pxe.dhcp.relay import MOST, MULTICAST, dotted, relay_of
 from pxe.dhcp.reply import reply_for
-from pxe.dhcp.unanswered import notes_on
 from pxe.machine import Client, architecture, client_of, firmware_of, wrong
 from pxe.nodes import Firmware, Node, Nodes, mac_text
 from pxe.notes import Note

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from layercake.base.placeholders import is_default_address, is_placeholder
 from layercake.features.machines import events
 from layercake.features.machines.hardware import report
 from layercake.features.machines.hardware.drift import differences
@@ -20,6 +19,7 @@ from layercake.features.machines.replacing import Replacing, automatic
 from layercake.features.machines.table import (
     Machine,
     Rows,
+    bmc_marks,
     key_of_node,
     key_of_stranger,
     same_hardware,
@@ -156,7 +156,7 @@ class Machines:
         for one in self._all.values():
             if one.key.startswith("mac/") and self.node_by(one.mac) is not None:
                 continue
-            for mark in _bmc_marks(one):
+            for mark in bmc_marks(one):
                 others = by_mark.setdefault(mark, [])
                 if not any(same_hardware(one, other) for other in others):
                     others.append(one)
@@ -494,10 +494,3 @@ class Machines:
         ):
             return ""
         return f"its hardware is not as it was accepted: {machine.drift[0]}"
-
-
-def _bmc_marks(machine: Machine) -> list[str]:
-    """By what a BMC that answers is known to be a machine's."""
-    address = "" if is_default_address(machine.bmc) else machine.bmc
-    uuid = "" if is_placeholder(machine.uuid) else machine.uuid.lower()
-    return [mark for mark in (address, uuid) if mark]
