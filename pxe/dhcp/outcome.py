@@ -61,7 +61,7 @@ def notes_on(packet: DhcpPacket, outcome: Outcome, nodes: Nodes) -> tuple[Note, 
     address = mac_of(packet)
     node = nodes.by_mac(address)
     if node is None:
-        return (_of_stranger(address, why),) if outcome is Outcome.NOT_FOR_US else ()
+        return (note_on_stranger(address, why),) if outcome is Outcome.NOT_FOR_US else ()
     severity = None if outcome is Outcome.NOT_FOR_US else Severity.INFO
     text = f"{mac_text(address)} gets no answer: {why}"
     data = {"mac": mac_text(address), "why": outcome.value}
@@ -71,13 +71,17 @@ def notes_on(packet: DhcpPacket, outcome: Outcome, nodes: Nodes) -> tuple[Note, 
 def notes_on_malformed(data: bytes, why: str, nodes: Nodes) -> tuple[Note, ...]:
     """What is to be told of bytes that are no DHCP packet; nothing where they do not even say whose
     they are."""
-    address = data[_ADDRESS]
+    return notes_on_unreadable(data[_ADDRESS], why, nodes)
+
+
+def notes_on_unreadable(address: bytes, why: str, nodes: Nodes) -> tuple[Note, ...]:
+    """What is to be told of a packet that cannot be read, from a machine with a MAC address."""
     if len(address) < 6 or not any(address):
         return ()
     node = nodes.by_mac(address)
     reason = f"its packet cannot be read: {why}"
     if node is None:
-        return (_of_stranger(address, reason),)
+        return (note_on_stranger(address, reason),)
     text = f"{mac_text(address)} gets no answer: {reason}"
     about = {"mac": mac_text(address), "why": "malformed"}
     return (Note(node.id, events.UNANSWERED, text, None, about, "malformed", EVERY_S),)
@@ -92,7 +96,8 @@ def mac_of(packet: DhcpPacket) -> bytes:
     return packet.mac
 
 
-def _of_stranger(address: bytes, why: str) -> Note:
+def note_on_stranger(address: bytes, why: str) -> Note:
+    """That a machine which no inventory knows gets no answer, and why."""
     mac = mac_text(address)
     text = f"{mac}, which is not in the inventory, gets no answer: {why}"
     return Note("", events.UNKNOWN_MAC, text, None, {"mac": mac}, mac, EVERY_S)
