@@ -29,7 +29,7 @@ _TURNS = 16  # how often it is looked for more
 _COUNTER = {outcome: f"dhcp.{outcome.value}" for outcome in Outcome}
 _IP_PKTINFO = 8
 _HTYPE = slice(1, 2)
-_ETHERNET = bytes((dhcp.ETHERNET,))
+_INFINIBAND = bytes((dhcp.INFINIBAND,))
 _PKTINFO = struct.Struct("=i4s4s")
 
 
@@ -106,8 +106,8 @@ class DhcpServer:
         """A packet has come: it waits, unless it is one more of strangers."""
         counters = self._recorder.counters
         counters["dhcp.received"] += 1
-        ethernet = data[_HTYPE] == _ETHERNET
-        if ethernet and not self.answers.known(data[CHADDR]):
+        # The address of an InfiniBand port is not where others have theirs.
+        if data[_HTYPE] != _INFINIBAND and not self.answers.known(data[CHADDR]):
             text = data[CHADDR].hex(":")
             if self._recorder.passes_over(events.UNKNOWN_MAC, text, f"{text} asks for an address"):
                 counters[f"dhcp.{Outcome.UNKNOWN_MAC.value}"] += (
