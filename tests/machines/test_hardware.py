@@ -62,7 +62,13 @@ def test_what_differs(now: dict[str, Any], line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "card", [{"driver": "cdc_ether"}, {"slot": "1-3.2:2.0"}, {"driver": "rndis_host"}]
+    "card",
+    [
+        {"driver": "cdc_ether"},
+        {"slot": "1-3.2:2.0"},
+        {"driver": "rndis_host"},
+        {"kind": "ethernet"},
+    ],
 )
 def test_a_usb_card_with_another_address_at_each_boot_is_no_drift(card: dict[str, Any]) -> None:
     was, now = (

@@ -96,6 +96,8 @@ class Disk(_Part, frozen=True):
 
 _USB_SLOT = re.compile(r"(?:usb)?[0-9]+(?:-[0-9.]+(?::[0-9.]+)?)?", re.ASCII)
 """An interface of a USB device, as sysfs names it: "1-3.2:1.0"."""
+_USB_NAMES = ("usb", "enx")
+"""How the kernel, and udev, name network cards on USB."""
 _USB_DRIVERS = ("cdc_", "rndis", "usb", "ax88179", "r8152", "asix", "smsc75", "smsc95", "lan78")
 
 
@@ -114,7 +116,11 @@ class Card(_Part, frozen=True):
     def usb(self) -> bool:
         """Whether it hangs on USB: the host interface of a BMC does, of which all boards may have
         one MAC address, or another at each boot. It identifies no machine."""
-        return bool(_USB_SLOT.fullmatch(self.slot)) or self.driver.startswith(_USB_DRIVERS)
+        return (
+            bool(_USB_SLOT.fullmatch(self.slot))
+            or self.driver.startswith(_USB_DRIVERS)
+            or self.name.startswith(_USB_NAMES)
+        )
 
 
 class Device(_Part, frozen=True):
