@@ -1,6 +1,6 @@
 """Which disks of a machine are its own, and so are erased; and which are left, and why.
 
-Whose a disk is says minos.block_devices. A disk of the machine that cannot be erased is `wrong`:
+Whose a disk is says minos.storage.block_devices. A disk of the machine that cannot be erased is `wrong`:
 the release fails and names it.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from minos.block_devices import Belongs, capacity, devices, owner, paths_of_disks, read
+from minos.storage.block_devices import Belongs, capacity, devices, owner, paths_of_disks, read
 
 SECTOR = 512
 

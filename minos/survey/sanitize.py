@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from minos.survey.placeholders import is_placeholder
+from minos.placeholders import is_placeholder
 
 MOST = 80
 

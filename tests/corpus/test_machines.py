@@ -14,10 +14,10 @@ from imageapi.node.attach.disks import names
 from layercake.features.slurm.scontrol import SlurmNode, parse, parse_json
 from layercake.kraken.errors import OperationFailed
 from minos.agent.disks import scan
-from minos.block_devices import is_same_disk, paths_of_disks
 from minos.erase.selection import Own, select_disks
 from minos.init import interface_with
-from minos.survey.placeholders import is_placeholder
+from minos.placeholders import is_placeholder
+from minos.storage.block_devices import is_same_disk, paths_of_disks
 from minos.survey.report import survey
 from pxe.dhcp.outcome import mac_of, notes_on_malformed
 from pxe.nodes import Nodes

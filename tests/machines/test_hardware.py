@@ -16,7 +16,7 @@ from layercake.features.machines.views import hardware_of
 from layercake.features.nodes.explain import explain_text, explain_view
 from layercake.features.rolls.manager import Rolls
 from layercake.inventory.problems import InventoryErrors
-from minos.survey.placeholders import is_placeholder
+from minos.placeholders import is_placeholder
 from tests.machines.test_discovery import FULL, Stranger, report
 from tests.support.world import World
 

@@ -16,7 +16,7 @@ from layercake.features.machines.hardware.whereabouts import Claim
 from layercake.features.machines.module import Whereabouts, claims
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Record, Store
-from minos.survey.placeholders import is_default_address, is_placeholder
+from minos.placeholders import is_default_address, is_placeholder
 from minos.survey.sanitize import identity
 
 T = TypeVar("T")

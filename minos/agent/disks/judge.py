@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from minos.agent.disks.layout import KEPT, Layout, read_mark, short
 from minos.agent.disks.scan import Disk, matches
-from minos.block_devices import paths_of_disks
+from minos.storage.block_devices import paths_of_disks
 
 BLANK = "BLANK"
 FOREIGN = "FOREIGN"

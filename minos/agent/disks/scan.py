@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from minos.block_devices import Belongs, capacity, devices, paths_of_disks, read
+from minos.storage.block_devices import Belongs, capacity, devices, paths_of_disks, read
 
 SECTOR = 512
 DEV = Path("/dev")

@@ -21,7 +21,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from minos.survey.placeholders import is_placeholder
+from minos.placeholders import is_placeholder
 
 FIRMWARE_AREAS = ("boot0", "boot1", "rpmb")
 _NETWORK_PATHS = ("/session", "/rport-", "/fc_", "/infiniband", "/rbd/", "/vhci_hcd", "/rnbd")
