@@ -1,7 +1,7 @@
 """Which disks of a machine are its own, and so are erased; and which are left, and why.
 
-Whose a disk is says minos.storage.block_devices. A disk of the machine that cannot be erased is `wrong`:
-the release fails and names it.
+Whose a disk is says minos.storage.block_devices. A disk of the machine that cannot be erased is
+`wrong`: the release fails and names it.
 """
 
 from __future__ import annotations
