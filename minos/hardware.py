@@ -159,7 +159,7 @@ def unasked(line: str) -> frozenset[str]:
     )
 
 
-def _read(path: str) -> str:
+def read_text(path: str) -> str:
     """A file of sysfs, "" if it cannot be read. By system calls: a slow machine has thousands of
     them to read."""
     try:
@@ -172,7 +172,8 @@ def _read(path: str) -> str:
         return ""
 
 
-def _names(path: str) -> list[str]:
+def names_in(path: str) -> list[str]:
+    """What is in a directory, sorted; nothing where it cannot be read."""
     try:
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries)
@@ -207,10 +208,10 @@ def undriven(root: str = SYS) -> dict[str, list[str]]:
     """{what they say they are: the devices, as "pci/0000:00:02.0"} of all devices that no driver
     has taken. Processors are none: their modalias is a list of features."""
     devices: dict[str, list[str]] = {}
-    for bus in _names(f"{root}/bus"):
-        for name in _names(f"{root}/bus/{bus}/devices") if bus != "cpu" else ():
+    for bus in names_in(f"{root}/bus"):
+        for name in names_in(f"{root}/bus/{bus}/devices") if bus != "cpu" else ():
             if not driver(f"{bus}/{name}", root) and (
-                alias := _read(f"{root}/bus/{bus}/devices/{name}/modalias")
+                alias := read_text(f"{root}/bus/{bus}/devices/{name}/modalias")
             ):
                 devices.setdefault(alias, []).append(f"{bus}/{name}")
     return devices
@@ -219,12 +220,12 @@ def undriven(root: str = SYS) -> dict[str, list[str]]:
 def modaliases(root: str = SYS) -> Iterator[str]:
     """What the machine's devices say they are. By way of the buses: a walk of all of sysfs takes
     ten times as long."""
-    yield _read(f"{root}/class/dmi/id/modalias")
-    yield _read(f"{root}/devices/system/cpu/modalias")  # here, and not with each processor
-    for bus in _names(f"{root}/bus"):
+    yield read_text(f"{root}/class/dmi/id/modalias")
+    yield read_text(f"{root}/devices/system/cpu/modalias")  # here, and not with each processor
+    for bus in names_in(f"{root}/bus"):
         devices = f"{root}/bus/{bus}/devices"
-        for device in _names(devices)[: 1 if bus == "cpu" else None]:
-            yield _read(f"{devices}/{device}/modalias")
+        for device in names_in(devices)[: 1 if bus == "cpu" else None]:
+            yield read_text(f"{devices}/{device}/modalias")
 
 
 class Plug:
@@ -301,15 +302,15 @@ class Plug:
         """The machine's network cards: those with a driver, by the names of their interfaces, and
         those without one, with the modules that would be for them and are not here."""
         cards: list[Device] = []
-        for name in _names(f"{self.root}/class/net"):
+        for name in names_in(f"{self.root}/class/net"):
             device = f"{self.root}/class/net/{name}/device"
             if slot := _target(device):
                 cards.append(
                     {
                         "name": name,
-                        "mac": _read(f"{self.root}/class/net/{name}/address"),
+                        "mac": read_text(f"{self.root}/class/net/{name}/address"),
                         "slot": slot,
-                        "alias": _read(f"{device}/modalias"),
+                        "alias": read_text(f"{device}/modalias"),
                         "driver": _target(f"{device}/driver"),
                     }
                 )
@@ -319,12 +320,14 @@ class Plug:
         """The network cards on PCI that no driver has taken."""
         root = f"{self.root}/bus/pci/devices"
         devices = []
-        for slot in _names(root):
-            if _read(f"{root}/{slot}/class").startswith("0x02") and not _target(
+        for slot in names_in(root):
+            if read_text(f"{root}/{slot}/class").startswith("0x02") and not _target(
                 f"{root}/{slot}/driver"
             ):
-                alias = _read(f"{root}/{slot}/modalias")
-                vendor, device = (_read(f"{root}/{slot}/{key}")[2:] for key in ("vendor", "device"))
+                alias = read_text(f"{root}/{slot}/modalias")
+                vendor, device = (
+                    read_text(f"{root}/{slot}/{key}")[2:] for key in ("vendor", "device")
+                )
                 devices.append(
                     {
                         "slot": slot,

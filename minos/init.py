@@ -108,11 +108,12 @@ def mount_drivers(root: int) -> None:
 
 def interface_with(mac: str, root: Path = Path("/sys/class/net")) -> str:
     """The interface with this MAC; without a MAC the first one that is not loopback. "" if there is
-    none (yet)."""
-    for directory in sorted(root.iterdir()):
-        address = (directory / "address").read_text().strip()
-        if directory.name != "lo" and address == (mac or address):
-            return directory.name
+    none (yet). What else the kernel has there (bonding_masters), and what goes away while it is
+    read, is passed over."""
+    for name in hardware.names_in(str(root)):
+        address = hardware.read_text(f"{root}/{name}/address").lower()
+        if name != "lo" and address and address == (mac.lower() or address):
+            return name
     return ""
 
 

@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from layercake.base.text import describe, nearest, show
 from layercake.moduleapi.fields import Check, Mistake, mac, mac_after, one_of, text
-from layercake.moduleapi.module import NodePart, Unique
+from layercake.moduleapi.module import NodePart, Traits, Unique
 
 NAME_LENGTH = 15
 """Bytes of an interface's name without its end (IFNAMSIZ of Linux' include/uapi/linux/if.h is
@@ -332,6 +332,19 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
     _no_circle(interfaces)
     _once(interfaces)
     return {"entries": interfaces}
+
+
+def suits(interfaces: Interfaces, node: Traits) -> None:
+    """Whether a node's boot address is its boot interface's alone. Raises Mistake."""
+    for name, one in interfaces.entries.items():
+        mine = [item for item in one.addresses if item.partition("/")[0] == node.ip]
+        if one.vlan is not None and mine:
+            raise Mistake(
+                f"interface {name} has {mine[0]}, and the node boots with that address: firmware "
+                "and minOS have it without a tag, so the switch would not let it through",
+                "give the VLAN an address of its own network",
+                f"{name}.addresses",
+            )
 
 
 def _alone(name: str, one: Interface) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from layercake.moduleapi.module import Module, Part
 from minos.events import EVENTS
-from minos.inventory import Interfaces, complete, node_document, unique
+from minos.inventory import Interfaces, complete, node_document, suits, unique
 
 MODULE = Module(
     name="minos",
     doc="The nodes' small operating system: their interfaces, and what their agents tell.",
-    part=Part(Interfaces, complete, unique),
+    part=Part(Interfaces, complete, unique, suits=suits),
     tells=node_document,
     events=EVENTS,
 )

@@ -13,7 +13,7 @@ from msgspec import Meta
 from layercake.base.secrets import ENV_NAME, SecretRef
 from layercake.base.text import describe, nearest, show
 from layercake.moduleapi.fields import LABEL, Check, Mistake, host, ip_after, one_of, port, text
-from layercake.moduleapi.module import NodePart, Unique
+from layercake.moduleapi.module import NodePart, Traits, Unique
 
 TIMEOUT_S = 8.0
 LONGEST_S = 300.0
@@ -36,7 +36,11 @@ _OF_DRIVER = {
 _NOT_OF_COMMAND = {
     "port": "the program knows it",
     "timeout_s": "power.programs in config.yaml says how long it may take",
+    "health": "a program says nothing of the machine's health",
+    "console": "a program has no console",
 }
+IPMI_NAME = 16
+"""Bytes of an IPMI user's name (IPMI 2.0, section 22.28)."""
 BOOTS = ("network", "media", "uri")
 CONSOLES = ("log", "attach", "off")
 _SYSTEM = re.compile(r"/redfish/v1/[A-Za-z0-9._~/%:-]{1,200}")
@@ -347,10 +351,32 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
             "IPMI knows neither: let it boot by network, or by a USB stick (layercake boot-media)",
             "boot",
         )
+    _check_username(given)
     if given["driver"] == COMMAND:
         return _by_command(given)
     where, port = _endpoint(given["driver"], given["address"], given.get("port"))
     return {**given, "address": where, "port": port}
+
+
+def _check_username(given: dict[str, Any]) -> None:
+    size = len(given.get("username", "").encode())
+    if given["driver"] == "ipmi" and size > IPMI_NAME:
+        raise Mistake(
+            f"the user name has {size} bytes, and IPMI has room for {IPMI_NAME}",
+            "name a user of the BMC with a shorter name, or write driver: redfish",
+            "username",
+        )
+
+
+def suits(bmc: Bmc, node: Traits) -> None:
+    """Whether a node can be booted by its BMC so. Raises Mistake."""
+    if bmc.boot == "uri" and node.firmware != "uefi":
+        raise Mistake(
+            f"bmc.boot: uri is UEFI HTTP Boot, and its firmware is {node.firmware}: no boot would "
+            "begin",
+            "write firmware: uefi, or boot: network",
+            "boot",
+        )
 
 
 def _by_command(given: dict[str, Any]) -> dict[str, Any]:

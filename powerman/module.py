@@ -13,7 +13,7 @@ from layercake.moduleapi.module import Goals, Module, NodeFacts, Part, Reveal, S
 from powerman.calls import CALLS
 from powerman.events import EVENTS
 from powerman.health import CRITICAL, WARNING
-from powerman.inventory import Bmc, complete, ip_of, secret_to, unique, view, warnings
+from powerman.inventory import Bmc, complete, ip_of, secret_to, suits, unique, view, warnings
 from powerman.mutations import ASKED, HEALTH, MUTATIONS, PERSON_S, ROOM, VARIABLES
 from powerman.settings import PowerSettings, check, limit_s
 
@@ -80,7 +80,7 @@ MODULE = Module(
     section="power",
     settings=PowerSettings,
     check=check,
-    part=Part(Bmc, complete, unique, view, secret_to, warnings),
+    part=Part(Bmc, complete, unique, view, secret_to, warnings, suits=suits),
     variables=VARIABLES,
     mutations=MUTATIONS,
     goals=Goals(up={"power": "ON"}, off={"power": "OFF"}),

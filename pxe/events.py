@@ -80,6 +80,11 @@ IGNORED = EventKind(
     "none for it.",
     Bearing.ASKS,
 )
+UNANSWERED = EventKind(
+    "boot.unanswered",
+    Severity.WARNING,
+    "A machine sends a DHCP packet that cannot be answered; the text says why.",
+)
 UNWANTED = EventKind(
     "boot.unwanted",
     Severity.WARNING,
@@ -246,6 +251,7 @@ EVENTS: tuple[EventKind, ...] = (
     HARDWARE_SENT,
     INITRD_SENT,
     IGNORED,
+    UNANSWERED,
     UNWANTED,
     FIRMWARE_DIFFERS,
     WRONG_ARCHITECTURE,

@@ -13,56 +13,30 @@ from msgspec import Meta
 
 from layercake.base.text import show
 from layercake.moduleapi.fields import LABEL, Check, Mistake, text
-from layercake.moduleapi.module import NAME, NodePart, Unique
+from layercake.moduleapi.module import NAME, NodePart, Traits, Unique
+from pxe import kernel_line
 from pxe.dns_settings import HEAD
 
-MAX_KERNEL_ARGS = (
-    1024  # x86 takes 2048 (COMMAND_LINE_SIZE); the rest is for Layercake's own arguments
-)
 MAX_ALIASES = 16
 MAX_ALIAS = 190
-_CONSOLE = re.compile(r"[a-zA-Z]{2,12}[0-9]{0,3}(,[0-9]{3,7}([noe]([5-8]r?)?)?)?")
+UEFI = "uefi"
 
 
 def kernel_args(value: object) -> str:
     """Kernel arguments: one line that means the same in an iPXE script, in a GRUB script and to the
     kernel."""
     line = "" if value is None else text(value)
-    if len(line) > MAX_KERNEL_ARGS:
-        raise Mistake(f"{len(line)} characters of kernel arguments, at most {MAX_KERNEL_ARGS} fit")
-    for character in line:
-        if not " " <= character <= "~":
-            raise Mistake(
-                f"the character {show(character)} may not stand in kernel arguments",
-                "one line of plain ASCII",
-            )
-        if character in "{}$`\\\"'#;":
-            raise Mistake(
-                f"the character {character} may not stand in kernel arguments",
-                "boot scripts would give it a meaning",
-            )
-    for argument in line.split():
-        if argument in ("&&", "||", "&", "|"):
-            raise Mistake(
-                f"{argument} may not stand in kernel arguments",
-                "boot scripts would give it a meaning",
-            )
-        if argument.startswith(("layercake.", "initrd=")):
-            raise Mistake(
-                f"the argument {show(argument.split('=')[0])} is set by Layercake itself",
-                "remove it",
-            )
-    return " ".join(line.split())
+    if len(line) > kernel_line.MOST:
+        raise Mistake(f"{len(line)} characters of kernel arguments, at most {kernel_line.MOST} fit")
+    return " ".join(kernel_line.arguments(line))
 
 
 def console(value: object) -> str:
     """The kernel's console device."""
     plain = text(value)
-    if not _CONSOLE.fullmatch(plain):
-        raise Mistake(
-            f"{show(plain)} is not a console",
-            "write a device and perhaps its speed: ttyS0 or ttyS0,115200n8",
-        )
+    if not plain:
+        raise Mistake(f"{show(plain)} is not a console", "such as ttyS0 or ttyS0,115200n8")
+    kernel_line.console(plain)
     return plain
 
 
@@ -101,6 +75,29 @@ def _alias(value: object) -> str:
             f"{show(name)} cannot be an alias", f"{HEAD} is the head, localhost each machine itself"
         )
     return name
+
+
+def suits(boot: Boot, node: Traits) -> None:
+    """Whether a node can boot so. Raises Mistake for a key that would have no effect, and for a
+    boot that there is no way for."""
+    if boot.secure_boot and node.firmware != UEFI:
+        raise Mistake(
+            f"secure_boot is for UEFI, and its firmware is {node.firmware}: it would have no "
+            "effect",
+            "write firmware: uefi, or put secure_boot into a group of those nodes that it is for",
+            "secure_boot",
+        )
+    if ":" in node.ip and boot.secure_boot:
+        raise Mistake(
+            f"there is no Secure Boot by IPv6, and {node.ip} is its only address",
+            "give it an IPv4 address, or leave secure_boot out",
+            "secure_boot",
+        )
+    if ":" in node.ip and node.firmware != UEFI:
+        raise Mistake(
+            f"BIOS boots by IPv4 alone, and {node.ip} is its only address",
+            "write firmware: uefi, or give it an IPv4 address",
+        )
 
 
 def unique(boot: Boot) -> tuple[Unique, ...]:

@@ -10,7 +10,7 @@ from layercake.moduleapi.module import Module, NodeFacts, Part, Reveal, Site
 from layercake.moduleapi.network import facing
 from pxe.calls import CALLS
 from pxe.events import EVENTS
-from pxe.inventory import Boot, unique
+from pxe.inventory import Boot, suits, unique
 from pxe.machine import AARCH64
 from pxe.mutations import MUTATIONS, VARIABLES, boot_wait
 from pxe.paths.image import SUFFIX
@@ -86,7 +86,7 @@ MODULE = Module(
     doc="Network boot: DHCP, TFTP, HTTP, boot scripts, router advertisements.",
     section="boot",
     settings=BootSettings,
-    part=Part(Boot, unique=unique),
+    part=Part(Boot, unique=unique, suits=suits),
     variables=VARIABLES,
     mutations=MUTATIONS,
     record=record,

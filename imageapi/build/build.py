@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from imageapi.build import cosign, rootfs
+from imageapi.build import cosign, dockerfile, rootfs
 from imageapi.build.recipe import Recipe, read
 from imageapi.build.sandbox import Sandbox
 from imageapi.build.source import Kind, Source, detect
@@ -109,7 +109,7 @@ def build(
         )
     with _scratch(out.parent) as scratch:
         tree, recipe = _unpack(source, scratch, epoch, options, progress)
-        return _finish(source, tree, recipe, out, epoch, options, progress)
+        return _finish(source, scratch, tree, recipe, out, epoch, options, progress)
 
 
 def source_date(environment: Mapping[str, str]) -> int:
@@ -247,6 +247,7 @@ def _buildah(
                 f"step {step[1]}/{step[2]}: {step[3]}"[:100], (int(step[1]) - 1) / int(step[2])
             )
 
+    dockerfile.check(source.path)
     progress("copying what the Dockerfile may copy from", None)
     box = Sandbox(scratch / "box", network=options.network)
     box.copy_context(source.context)
@@ -301,8 +302,32 @@ def _blob(layout: Path, descriptor: Mapping[str, Any]) -> Any:
     return json.loads((layout / "blobs/sha256" / name).read_text())
 
 
+def _without_others(
+    source: Source, tree: Path, attributes: rootfs.Attributes, scratch: Path, progress: Progress
+) -> Path:
+    """A tree without the extended attributes that do not belong into an image, where mksquashfs
+    cannot leave them out: it takes all or none. A directory of a person's is not changed, but
+    copied. Raises OperationFailed."""
+    if not attributes.wanted or not attributes.others:
+        return tree
+    if source.kind is Kind.TREE:
+        progress("copying the files without attributes that are left out", None)
+        copied = scratch / "tree"
+        command = ["cp", "-a", "--reflink=auto", str(tree.absolute()), str(copied)]
+        run(command, f"copy {tree}", "coreutils", _environment(scratch))
+        tree = copied
+    try:
+        rootfs.remove_attributes(tree, attributes.others)
+    except OSError as error:
+        raise OperationFailed(
+            f"cannot build {source.path}: an extended attribute cannot be removed: {error}"
+        ) from None
+    return tree
+
+
 def _finish(
     source: Source,
+    scratch: Path,
     tree: Path,
     recipe: Recipe,
     out: Path,
@@ -312,14 +337,15 @@ def _finish(
 ) -> Built:
     progress("checking the files", None)
     rootfs.check(tree)
-    attributes = rootfs.keep_capabilities(tree, mend=source.kind is not Kind.TREE)
     systemd, command, env, workdir = how_to_run(tree, recipe, options)
+    attributes = rootfs.attributes(tree)
+    tree = _without_others(source, tree, attributes, scratch, progress)
     try:
         squash(
             tree,
             out,
             epoch=epoch,
-            xattrs=attributes,
+            xattrs=attributes.wanted,
             all_root=options.all_root,
             exclude=("dev/*",),
             progress=lambda done: progress("packing", done),
@@ -330,7 +356,7 @@ def _finish(
     except (LayercakeError, OSError):
         out.unlink(missing_ok=True)
         raise
-    notes = [*recipe.notes]
+    notes = [*recipe.notes, *rootfs.notes_on({**source.others, **attributes.others})]
     strangers = [str(uid) for uid in rootfs.owners(tree) if uid >= 1000 and uid != 65534]
     if source.kind is Kind.TREE and strangers and not options.all_root:
         notes.append(

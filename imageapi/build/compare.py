@@ -3,9 +3,9 @@ are not to slow anybody down."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from layercake.base.text import parse_json
 from layercake.kraken.errors import OperationFailed
 from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
 
@@ -25,7 +25,7 @@ async def describe(aside: SandboxedJob, file: str) -> dict[str, Any]:
 
 
 async def _run_job(aside: SandboxedJob, module: str, *files: str) -> dict[str, Any]:
-    result = json.loads(await aside.run(module, *files))
+    result = parse_json(await aside.run(module, *files))
     if "error" in result:
         raise OperationFailed(str(result["error"]), hint=str(result["hint"]))
     return dict(result)

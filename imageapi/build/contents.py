@@ -242,13 +242,13 @@ def difference(a: Contents, b: Contents) -> dict[str, Any]:
         old = a.entries.get(path)
         new = b.entries.get(path)
         if old is None and new is not None:
-            files["added"].append({"path": path, "kind": new.kind, "size": new.size})
+            files["added"].append({"path": shown(path), "kind": new.kind, "size": new.size})
         elif new is None and old is not None:
-            files["removed"].append({"path": path, "kind": old.kind, "size": old.size})
+            files["removed"].append({"path": shown(path), "kind": old.kind, "size": old.size})
         elif old is not None and new is not None and old != new:
             files["changed"].append(
                 {
-                    "path": path,
+                    "path": shown(path),
                     "kind": new.kind,
                     "what": changes(old, new),
                     "from": old.size,
@@ -258,6 +258,11 @@ def difference(a: Contents, b: Contents) -> dict[str, Any]:
     left_out = sum(max(0, len(listed) - LISTED) for listed in files.values())
     files = {kind: listed[:LISTED] for kind, listed in files.items()}
     return {"packages": _packages(a.packages, b.packages), "files": files, "left_out": left_out}
+
+
+def shown(path: str) -> str:
+    """A path as it can be sent: what is no UTF-8 in it (names of Latin-1) is \\xE9 and so on."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def changes(old: Entry, new: Entry) -> list[str]:

@@ -11,6 +11,7 @@ import os
 import stat
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from imageapi.build.tools import PATH
@@ -21,6 +22,11 @@ _TURNS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI
 """Bidirectional classes of characters that turn what stands behind them (Unicode, UAX 9)."""
 CAPABILITY = "security.capability"
 """The one extended attribute that belongs to a system image: a program's file capabilities."""
+_CALLED = {
+    "system.posix_acl_access": "the ACL (system.posix_acl_access)",
+    "system.posix_acl_default": "the default ACL (system.posix_acl_default)",
+}
+_NAMED = 20
 
 
 def lookup(tree: Path, path: str) -> Path | None:
@@ -81,53 +87,90 @@ def name_fault(name: str) -> str:
 
 
 def check(tree: Path) -> int:
-    """Refuses what no image should hold; returns how many files and directories there are.
+    """Refuses what no image should hold, and names all of it; returns how many files and
+    directories there are.
 
     Raises InputError for an empty tree, device nodes outside /dev (they would be doors to the
     machine's hardware that nobody asked for) and names with control characters (they lie in
-    listings).
+    listings). A character device 0:0 is no door: overlay file systems mark by it what is deleted.
     """
     count = 0
+    devices: list[str] = []
+    names: list[str] = []
     for path, info in walk(tree):
         count += 1
         inside = path.relative_to(tree)
         if fault := name_fault(str(inside)):
-            raise InputError(f"cannot build: the name {ascii(str(inside))[:200]} {fault}")
-        if (stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode)) and inside.parts[0] != "dev":
-            raise InputError(
-                f"cannot build: /{inside} is a device node",
-                hint="a node makes its own devices in /dev; remove it",
-            )
+            names.append(f"{ascii(str(inside))[:200]} {fault}")
+        if _is_door(info) and inside.parts[0] != "dev":
+            devices.append(f"/{inside}")
+    if names:
+        raise InputError(
+            f"cannot build: the name {_listed(names)}"
+            if len(names) == 1
+            else f"cannot build: {len(names)} names are not for an image: {_listed(names)}"
+        )
+    if devices:
+        what = "is a device node" if len(devices) == 1 else "are device nodes"
+        raise InputError(
+            f"cannot build: {_listed(devices)} {what}",
+            hint="a node makes its own devices in /dev; remove "
+            + ("it" if len(devices) == 1 else "them"),
+        )
     if not count:
         raise InputError(f"cannot build: {tree} is empty")
     return count
 
 
-def keep_capabilities(tree: Path, *, mend: bool) -> bool:
-    """Whether the tree has extended attributes that belong into an image. `mend` removes all others
-    from the tree.
+def _is_door(info: os.stat_result) -> bool:
+    whiteout = stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
+    return (stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode)) and not whiteout
 
-    Raises InputError when both kinds are there and the tree is not to be mended.
-    """
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(sorted(names)[:_NAMED])
+    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """The extended attributes of a tree: whether some belong into an image, and of the others
+    {name: paths in the tree that have it}."""
+
+    wanted: bool
+    others: Mapping[str, Sequence[str]]
+
+
+def attributes(tree: Path) -> Attributes:
+    """Looks at the extended attributes of a tree."""
     wanted = False
-    others = ""
+    others: dict[str, list[str]] = {}
     for path, info in walk(tree):
         if stat.S_ISLNK(info.st_mode):
             continue
         for name in os.listxattr(path, follow_symlinks=False):
             if name == CAPABILITY:
                 wanted = True
-            elif mend:
-                os.removexattr(path, name, follow_symlinks=False)
             else:
-                others = f"{path} has {name}"
-    if wanted and others:
-        raise InputError(
-            f"cannot build: {others}, which would become part of the image beside file "
-            "capabilities",
-            hint="remove it: setfattr -x NAME FILE",
-        )
-    return wanted
+                others.setdefault(name, []).append(str(path.relative_to(tree)))
+    return Attributes(wanted, others)
+
+
+def remove_attributes(tree: Path, others: Mapping[str, Sequence[str]]) -> None:
+    """Removes extended attributes that do not belong into an image. Raises OSError."""
+    for name, paths in others.items():
+        for path in paths:
+            os.removexattr(tree / path, name, follow_symlinks=False)
+
+
+def notes_on(others: Mapping[str, Sequence[str]]) -> list[str]:
+    """What a person should know of attributes that are left out."""
+    return [
+        f"{_CALLED.get(name, f'the extended attribute {name}')} of "
+        f"{'1 file is' if len(paths) == 1 else f'{len(paths)} files are'} left out, as of "
+        f"/{min(paths)}"
+        for name, paths in sorted(others.items())
+    ]
 
 
 def walk(tree: Path) -> Iterator[tuple[Path, os.stat_result]]:

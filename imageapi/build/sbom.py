@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from imageapi.build.contents import Contents, contents, is_dpkg
+from imageapi.build.contents import Contents, contents, is_dpkg, shown
 from layercake import __version__
 from layercake.base.text import clean
 from layercake.kraken.errors import LayercakeError
@@ -156,7 +156,9 @@ def document(found: Contents, digest: str) -> dict[str, Any]:
                 "name": digest,
                 "hashes": [{"alg": "BLAKE2b-256", "content": content}],
             },
-            "properties": [{"name": "layercake:unread", "value": path} for path in unread[:20]],
+            "properties": [
+                {"name": "layercake:unread", "value": shown(path)} for path in unread[:20]
+            ],
         },
         "components": list({p["bom-ref"]: p for p in packages}.values()),
     }

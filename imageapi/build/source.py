@@ -4,14 +4,22 @@ we know."""
 from __future__ import annotations
 
 import enum
+import re
 import tarfile
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from imageapi.build.rootfs import CAPABILITY
 from layercake.kraken.errors import InputError
 
 DOCKERFILES = ("Dockerfile", "Containerfile")
+_ATTRIBUTE = re.compile(r"(?:SCHILY|LIBARCHIVE)\.xattr\.(.+)", re.DOTALL)
+_NAMES = {
+    "SCHILY.acl.access": "system.posix_acl_access",
+    "SCHILY.acl.default": "system.posix_acl_default",
+    "RHT.security.selinux": "security.selinux",
+}
 _ROOT = {"bin", "etc", "init", "lib", "sbin", "usr"}
 
 
@@ -28,11 +36,14 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`path` is the thing itself, `context` the directory that a Dockerfile may copy from."""
+    """`path` is the thing itself, `context` the directory that a Dockerfile may copy from. `others`
+    are the extended attributes of a root file system in a tar file that do not belong into an image
+    (rootfs.Attributes)."""
 
     kind: Kind
     path: Path
     context: Path
+    others: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def detect(path: Path, dockerfile: Path | None = None) -> Source:
@@ -51,7 +62,8 @@ def detect(path: Path, dockerfile: Path | None = None) -> Source:
     if not path.is_file():
         raise InputError(f"cannot build: there is no {path}")
     if tarfile.is_tarfile(path):
-        return Source(_archive(path), path, path.parent)
+        kind, others = _archive(path)
+        return Source(kind, path, path.parent, others)
     if _is_dockerfile(path):
         return Source(Kind.DOCKERFILE, path, path.parent)
     raise InputError(
@@ -91,9 +103,9 @@ def _is_dockerfile(path: Path) -> bool:
     ) in ("FROM", "ARG")
 
 
-def _archive(path: Path) -> Kind:
-    """The kind of a tar file; of the two archives, also that they hold plain files only, so that
-    unpacking them is safe."""
+def _archive(path: Path) -> tuple[Kind, dict[str, list[str]]]:
+    """The kind of a tar file, and of a root file system the attributes that it has in vain. The two
+    archives hold plain files only, so that unpacking them is safe. Raises InputError."""
     try:
         with tarfile.open(path) as archive:
             members = archive.getmembers()
@@ -117,7 +129,24 @@ def _archive(path: Path) -> Kind:
             )
     else:
         _plain(path, members, kind)
-    return kind
+    return kind, _other_attributes(members) if kind is Kind.TAR else {}
+
+
+def _attribute(key: str) -> str:
+    """The extended attribute that a pax header stands for, "" for none."""
+    match = _ATTRIBUTE.fullmatch(key)
+    return _NAMES.get(key) or (match[1] if match else "")
+
+
+def _other_attributes(members: Iterable[tarfile.TarInfo]) -> dict[str, list[str]]:
+    """{extended attribute: files} of those that are no file capabilities (pax headers of GNU tar,
+    star and libarchive)."""
+    others: dict[str, list[str]] = {}
+    for member in members:
+        names = {_attribute(key) for key, value in member.pax_headers.items() if value}
+        for name in sorted(names - {"", CAPABILITY}):
+            others.setdefault(name, []).append(str(PurePosixPath(member.name)).lstrip("/"))
+    return others
 
 
 def _plain(path: Path, members: Iterable[tarfile.TarInfo], kind: Kind) -> None:

@@ -31,7 +31,7 @@ from layercake.inventory.sections import Reader, Section, networks
 from layercake.inventory.source import read
 from layercake.inventory.yaml_marks import Entry, Scalar, Table, describe, parse, plain
 from layercake.moduleapi.fields import Mistake
-from layercake.moduleapi.module import NAME, Part
+from layercake.moduleapi.module import NAME, Part, Traits
 
 SHARED = ("defaults", "groups", "networks")
 TOP = (*SHARED, "nodes")
@@ -236,6 +236,9 @@ class _Loader:
         if "ip" not in merged.fields:
             return
         network = self._addresses.network_of(merged)
+        if not merged.any_broken("ip", "arch", "firmware"):
+            traits = Traits(merged.fields["ip"].value, arch, firmware)
+            self._part_reader.check(merged, parts, traits)
         if "mac" not in merged.fields and not recognised:
             return
         self._nodes[merged.name] = Node(

@@ -156,6 +156,14 @@ def references(part: NodePart) -> list[SecretRef]:
     ]
 
 
+class Traits(NamedTuple):
+    """What a node is whatever its modules say: its address, architecture and firmware."""
+
+    ip: str
+    arch: str
+    firmware: str
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """How a module's part of a node is read. `complete` makes sense of all fields together, {field:
@@ -165,7 +173,8 @@ class Part:
     people see with a node, None for a node without. `secret_to` says where its secrets are sent:
     when that changes, a person confirms it. `warnings` are said with every plan and status.
     `known_by` is by what a node's machine is recognised, () for nothing: such a node may do without
-    a MAC address."""
+    a MAC address. `suits` raises fields.Mistake for what does not go together with the rest of the
+    node, and for a key that would have no effect."""
 
     struct: type[NodePart]
     complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
@@ -174,6 +183,7 @@ class Part:
     secret_to: Callable[[Any], str] = lambda part: ""
     warnings: Callable[[Any], tuple[str, ...]] = lambda part: ()
     known_by: Callable[[Any], tuple[Hashable, ...]] = lambda part: ()
+    suits: Callable[[Any, Traits], None] = lambda part, node: None
 
     @property
     def key(self) -> str:

@@ -1,5 +1,6 @@
-"""A disk is erased: by NVMe's Format or ATA's Security Erase where it has them, else discarded and
-overwritten with zeros. In the end samples of it are read back.
+"""A disk is erased: by NVMe's Format or ATA's Security Erase where it has them and does not refuse
+them, else discarded and overwritten with zeros. In the end samples of it are read back. No password
+of ours stays on it.
 
 Sources: NVMe Base 2.0, 5.14 (Format NVM), 5.17 (Identify); ACS-3, 7.37 to 7.42 (SECURITY ...), 7.12
 (IDENTIFY DEVICE); SAT-3, 12.2; Linux' linux/fs.h (BLKDISCARD, BLKZEROOUT), linux/nvme_ioctl.h,
@@ -8,6 +9,7 @@ scsi/sg.h.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -40,6 +42,19 @@ _NVME_ID = 0x4E40
 _SG_IO = 0x2285
 _IDENTIFY = 0x06
 _FORMAT = 0x80
+_WRITE = 4 << 20
+_SET_PASSWORD = 0xF1
+_UNLOCK = 0xF2
+_ERASE_PREPARE = 0xF3
+_ERASE_UNIT = 0xF4
+_DISABLE_PASSWORD = 0xF6
+_IDENTIFY_ATA = 0xEC
+_SUPPORTED = 1
+_ENABLED = 2
+_LOCKED = 4
+_FROZEN = 8
+_ENHANCED = 32
+"""Bits of word 128 of IDENTIFY DEVICE."""
 _DAY_MS = 24 * 3600 * 1000
 _SOON_MS = 15_000
 
@@ -69,8 +84,9 @@ class Drive:
         self._disk = disk
         self._tell = tell
         self._ioctl = ioctl
+        device = dev / disk.name.replace("!", "/")  # sysfs has cciss!c0d0 for /dev/cciss/c0d0
         try:
-            self._handle = os.open(dev / disk.name, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
+            self._handle = os.open(device, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
         except OSError as error:
             raise OperationFailed(f"cannot open it for itself: {error.strerror}") from None
 
@@ -85,6 +101,8 @@ class Drive:
             method = self._by_its_own_means()
             if method and self.is_blank():
                 return Erased(method, verified=True)
+            if method == SECURITY:
+                self._remove_password(foreign=False)
             self._overwrite()
             if not self.is_blank():
                 raise OperationFailed(
@@ -107,6 +125,20 @@ class Drive:
                 return False
         return True
 
+    def write_mark(self) -> bytes:
+        """Writes something at its beginning that no other disk has, and returns it. Raises
+        OSError."""
+        mark = os.urandom(SECTOR) * (SAMPLE // SECTOR)
+        os.pwrite(self._handle, mark, 0)
+        os.fsync(self._handle)
+        return mark
+
+    def has_mark(self, mark: bytes) -> bool:
+        """Whether it begins with a mark: then it is the disk that the mark was written to, by
+        another path. Raises OSError."""
+        self._ioctl(self._handle, _FLUSH, bytearray(8))
+        return os.pread(self._handle, len(mark), 0) == mark
+
     def _by_its_own_means(self) -> str:
         if self._disk.name.startswith("nvme"):
             return FORMAT if self._format() else ""
@@ -114,49 +146,41 @@ class Drive:
 
     def _overwrite(self) -> None:
         whole = bytearray(struct.pack("=QQ", 0, self._disk.size))
-        try:
-            self._ioctl(
-                self._handle, _DISCARD, whole
-            )  # an SSD forgets what it maps, also what cannot be reached any more
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL):
-                raise
+        # An SSD forgets what it maps, also what cannot be reached any more. One that has no such
+        # thing, or refuses it, is overwritten alone.
+        with contextlib.suppress(OSError):
+            self._ioctl(self._handle, _DISCARD, whole)
         for start in range(0, self._disk.size, PIECE):
             self._tell(start)
-            self._ioctl(
-                self._handle,
-                _ZEROOUT,
-                bytearray(struct.pack("=QQ", start, min(PIECE, self._disk.size - start))),
-            )
+            self._write_zeros(start, min(PIECE, self._disk.size - start))
         os.fsync(self._handle)
         self._tell(self._disk.size)
+
+    def _write_zeros(self, start: int, size: int) -> None:
+        """Zeros by the kernel's own way, and by writing where that is refused. Raises OSError."""
+        try:
+            self._ioctl(self._handle, _ZEROOUT, bytearray(struct.pack("=QQ", start, size)))
+        except OSError:
+            zeros = bytes(min(size, _WRITE))
+            end = start + size
+            while start < end:
+                start += os.pwrite(self._handle, zeros[: end - start], start)
 
     # ---- NVMe
     # -----
 
     def _format(self) -> bool:
-        """Formats the namespace with Secure Erase; whether the controller can. Raises OSError,
-        OperationFailed."""
+        """Formats the namespace with Secure Erase; whether the controller can and does."""
         try:
             space = self._ioctl(self._handle, _NVME_ID, bytearray(8))
             controller = self._identify(0, 1)
             namespace = self._identify(space, 0)
+            if not controller[256] & 2:  # OACS: Format NVM
+                return False
+            word = _format_word(namespace)
+            return self._admin(_FORMAT, space, word, None, _DAY_MS) == 0
         except OSError:
             return False
-        if not controller[256] & 2:  # OACS: Format NVM
-            return False
-        layout = namespace[26]
-        protection = namespace[29]
-        dword10 = (
-            (layout & 0x0F) | (layout >> 5 & 3) << 12 | (layout >> 4 & 1) << 4
-        )  # as it is formatted now
-        dword10 |= (protection & 7) << 5 | (protection >> 3 & 1) << 8
-        status = self._admin(
-            _FORMAT, space, dword10 | 1 << 9, None, _DAY_MS
-        )  # SES 1: User Data Erase
-        if status:
-            raise OperationFailed(f"it refuses NVMe Format with status {status:#x}")
-        return True
 
     def _identify(self, space: int, what: int) -> bytes:
         buffer = ctypes.create_string_buffer(4096)
@@ -205,35 +229,60 @@ class Drive:
     # -----
 
     def _security_erase(self) -> bool:
-        """Has the disk erase itself; whether it can. Raises OperationFailed."""
+        """Has the disk erase itself; whether it can and does. No password of ours is on it then.
+        Raises OperationFailed for one that has somebody else's."""
         try:
-            identification = struct.unpack("<256H", self._ata(0xEC, reads=True))
+            security = self._security_word()
         except OSError:
             return False
-        security = identification[128]
-        if not security & 1 or (security & 8 and not security & 2):
+        if not security & _SUPPORTED or (security & _FROZEN and not security & _ENABLED):
             return False  # it has none, or the firmware has frozen it: then it is overwritten
-        if security & 8:
+        if security & _FROZEN:
             raise OperationFailed(
                 "it has a password that is not ours, and the machine's firmware has frozen it",
                 hint="take the password off by the firmware's setup, or switch the machine off at "
                 "its plug",
             )
         try:
-            if not security & 2:
-                self._ata(0xF1, struct.pack("<H32s478x", 0, PASSWORD))
-            self._ata(0xF3)
-            self._ata(
-                0xF4,
-                struct.pack("<H32s478x", 2 if security & 32 else 0, PASSWORD),
-                limit_ms=_DAY_MS,
-            )
+            if not security & _ENABLED:
+                self._ata(_SET_PASSWORD, _with_password(0))
+            self._ata(_ERASE_PREPARE)
+            enhanced = 2 if security & _ENHANCED else 0
+            self._ata(_ERASE_UNIT, _with_password(enhanced), limit_ms=_DAY_MS)
+            return True
+        except OSError:
+            self._remove_password(foreign=bool(security & _ENABLED))
+            return False
+
+    def _remove_password(self, *, foreign: bool) -> None:
+        """Takes our password off a drive that refused to erase itself: with it, the drive would be
+        locked from its next start on. `foreign`: it had one before. Raises OperationFailed if it
+        stays."""
+        try:
+            security = self._security_word()
+            if not security & _ENABLED:
+                return
+            if security & _LOCKED:
+                self._ata(_UNLOCK, _with_password(0))
+            self._ata(_DISABLE_PASSWORD, _with_password(0))
+            if not self._security_word() & _ENABLED:
+                return
+            why = "the password is still on it"
         except OSError as error:
-            raise OperationFailed(
-                f"it refuses ATA Security Erase: {error.strerror}"
-                + (": it has a password that is not ours" if security & 2 else "")
-            ) from None
-        return True
+            why = error.strerror or str(error)
+        raise OperationFailed(
+            f"it refuses ATA Security Erase: {why}"
+            + (
+                ": it has a password that is not ours"
+                if foreign
+                else ": the password that was set for it cannot be taken off"
+            ),
+            hint="take the password off by the firmware's setup, or replace the drive",
+        )
+
+    def _security_word(self) -> int:
+        """Word 128 of IDENTIFY DEVICE. Raises OSError."""
+        return int(struct.unpack("<256H", self._ata(_IDENTIFY_ATA, reads=True))[128])
 
     def _ata(
         self, command: int, data: bytes = b"", *, reads: bool = False, limit_ms: int = _SOON_MS
@@ -290,3 +339,17 @@ class Drive:
                 errno.EIO, f"command {command:#x} failed (status {status:#x}, host {host:#x})"
             )
         return buffer.raw
+
+
+def _format_word(namespace: bytes) -> int:
+    """Command dword 10 of NVMe Format: the layout and protection that the namespace has now, with
+    SES 1 (User Data Erase)."""
+    layout = namespace[26]
+    protection = namespace[29]
+    word = (layout & 0x0F) | (layout >> 5 & 3) << 12 | (layout >> 4 & 1) << 4
+    return word | (protection & 7) << 5 | (protection >> 3 & 1) << 8 | 1 << 9
+
+
+def _with_password(flags: int) -> bytes:
+    """The 512 bytes of an ATA security command: the user's password is ours."""
+    return struct.pack("<H32s478x", flags, PASSWORD)

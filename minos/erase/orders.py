@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -170,11 +170,9 @@ class Orders:
 
         try:
             with turn:
-                drive = self._drive(work.disk, set_progress)
-                try:
-                    work.done = drive.erase()
-                finally:
-                    drive.close()
+                work.done = erase_by_all_paths(
+                    work.disk, lambda disk: self._drive(disk, set_progress)
+                )
             work.at = work.disk.size
             state = DONE
         except (LayercakeError, OSError) as error:
@@ -193,6 +191,42 @@ class Orders:
         finally:
             opened.close()
         return True
+
+
+def erase_by_all_paths(disk: Own, open_drive: Callable[[Own], Drive]) -> Erased:
+    """Erases a disk once, by the first path to it. What has its serial number and turns out to be
+    another disk is erased too. Raises OperationFailed, OSError."""
+    drive = open_drive(disk)
+    try:
+        impostors = _other_disks(drive, disk, open_drive)
+        done = drive.erase()
+    finally:
+        drive.close()
+    for other in impostors:
+        drive = open_drive(other)
+        try:
+            done = drive.erase()
+        finally:
+            drive.close()
+    return done
+
+
+def _other_disks(drive: Drive, disk: Own, open_drive: Callable[[Own], Drive]) -> list[Own]:
+    """Of the other paths those that lead to another disk: it does not show what is written to this
+    one. Raises OperationFailed, OSError."""
+    if not disk.others:
+        return []
+    mark = drive.write_mark()
+    others = []
+    for name in disk.others:
+        path = replace(disk, name=name, others=())
+        by_path = open_drive(path)
+        try:
+            if not by_path.has_mark(mark):
+                others.append(path)
+        finally:
+            by_path.close()
+    return others
 
 
 def _short(names: Sequence[str]) -> list[str]:

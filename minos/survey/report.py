@@ -37,7 +37,7 @@ def survey(
     def part(name: str, look: Callable[[], Any], nothing: Any) -> Any:
         try:
             return look()
-        except (OSError, ValueError, IndexError, KeyError) as error:
+        except Exception as error:  # noqa: BLE001 (one odd part takes no other with it)
             failed[name] = plain(getattr(error, "strerror", None) or str(error) or repr(error))
             return nothing
 

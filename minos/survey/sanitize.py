@@ -5,36 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from minos.placeholders import is_placeholder
+
 MOST = 80
-_NOTHING = frozenset(
-    {
-        "",
-        "0",
-        "none",
-        "n/a",
-        "na",
-        "unknown",
-        "default string",
-        "default",
-        "to be filled by o.e.m",
-        "serial",
-        "oem",
-        "o.e.m",
-        "not specified",
-        "not available",
-        "not applicable",
-        "system serial number",
-        "chassis serial number",
-        "base board serial number",
-        "no asset tag",
-        "empty",
-        "invalid",
-        "123456789",
-        "0123456789",
-        "1234567890",
-    }
-)
-"""What firmware says where nobody wrote a serial number, in lower case."""
 
 
 def plain(value: bytes | str, most: int = MOST) -> str:
@@ -53,10 +26,7 @@ def identity(serial: str) -> str:
     """A serial number that tells one machine from another; "" for what firmware says where nobody
     wrote one."""
     plain_serial = plain(serial)
-    low = plain_serial.lower().strip(" .")
-    if low in _NOTHING or not low.strip("0.-_ x") or not low.strip("f-") or len(set(low)) < 2:
-        return ""
-    return plain_serial
+    return "" if is_placeholder(plain_serial) else plain_serial
 
 
 def read(path: Path, most: int = MOST) -> str:

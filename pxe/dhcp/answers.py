@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
+from pxe.dhcp.outcome import notes_on, notes_on_malformed
 from pxe.dhcp.relay import Relay, Relays, relay_of
 from pxe.machine import Client, client_of
 from pxe.nodes import Nodes
@@ -95,6 +96,10 @@ class Answers:
         """Whether a node has this MAC address, or somebody else who is not to be passed over."""
         return self._nodes.by_mac(mac) is not None or self._admits(mac)
 
+    def malformed(self, data: bytes, why: str) -> tuple[Note, ...]:
+        """What is to be told of bytes that are no packet."""
+        return notes_on_malformed(data, why, self._nodes)
+
     def to(self, data: bytes) -> Answer:
         """What becomes of this packet. Raises DhcpError for bytes that are none."""
         node = self._nodes.by_mac(data[CHADDR])
@@ -113,11 +118,15 @@ class Answers:
             self._relays.record(cached.network, cached.relay)
         return cached.answer
 
+    def _silence(self, packet: DhcpPacket, decision: Decision) -> tuple[Note, ...]:
+        """Why a packet of which nothing else is told gets no answer."""
+        return () if decision.reply else notes_on(packet, decision.outcome, self._nodes)
+
     def _anew(self, data: bytes) -> Answer:
         packet = dhcp.parse(data)
         seen = self._watch(packet)
         decision = self._decide(packet, self._nodes, self._windows, self._common, self._clock())
-        notes = decision.notes + seen
+        notes = decision.notes + seen or self._silence(packet, decision)
         answer = Answer(decision.outcome, notes)
         if decision.reply is not None:
             reply = dhcp.build(decision.reply)

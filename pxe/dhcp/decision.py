@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 from layercake.kraken.events import Severity
 from pxe import events
+from pxe.dhcp.outcome import CLIENTS_SEND, notes_on
+from pxe.dhcp.outcome import Outcome as Outcome
 from pxe.dhcp.relay import MOST, MULTICAST, dotted, relay_of
 from pxe.dhcp.reply import reply_for
 from pxe.machine import Client, architecture, client_of, firmware_of, wrong
@@ -34,36 +36,6 @@ INSTALL_SHIM = "install shim-signed and grub-efi-amd64-signed, and restart the h
 _STEP_EVERY_S = 1.0
 _IGNORED_EVERY_S = 10.0
 _STRANGER_EVERY_S = 60.0
-
-
-class Outcome(enum.Enum):
-    """What became of a packet; the value is the name of its counter."""
-
-    OFFERED = "offered"
-    ACKED = "acked"
-    NAKED = "naked"
-    RELEASED = "released"
-    DECLINED = "declined"
-    UNKNOWN_MAC = "unknown-mac"
-    NOT_ARMED = "not-armed"
-    NO_PROGRAM = "no-program"
-    WRONG_ARCHITECTURE = "wrong-architecture"
-    NO_IPV4 = "no-ipv4"
-    OTHER_SERVER = "other-server"
-    NOT_FOR_US = "not-for-us"
-    OTHER_NETWORK = "other-network"
-    POOL_FULL = "pool-full"
-
-
-_FROM_CLIENTS = frozenset(
-    {
-        MessageType.DISCOVER,
-        MessageType.REQUEST,
-        MessageType.DECLINE,
-        MessageType.RELEASE,
-        MessageType.INFORM,
-    }
-)
 
 
 class Way(enum.Enum):
@@ -308,7 +280,7 @@ def _passed_over(packet: DhcpPacket, net: Common) -> Outcome | None:
     """What becomes of a packet that is not answered, whoever sent it; None for any other."""
     if packet.op != dhcp.REQUEST or packet.htype != dhcp.ETHERNET or packet.hlen != 6:
         return Outcome.NOT_FOR_US
-    if packet.message_type not in _FROM_CLIENTS:
+    if packet.message_type not in CLIENTS_SEND:
         return Outcome.NOT_FOR_US
     if len(packet.options.get(dhcp.RELAY_AGENT, b"")) > MOST or packet.giaddr[0] >= MULTICAST:
         return Outcome.NOT_FOR_US
@@ -317,11 +289,18 @@ def _passed_over(packet: DhcpPacket, net: Common) -> Outcome | None:
     return None
 
 
+def _notes_on_link(packet: DhcpPacket, outcome: Outcome, nodes: Nodes) -> tuple[Note, ...]:
+    """What is to be told of a packet that comes by another link than Ethernet."""
+    if packet.htype == dhcp.ETHERNET and packet.hlen == 6:
+        return ()
+    return notes_on(packet, outcome, nodes)
+
+
 def decide(packet: DhcpPacket, nodes: Nodes, windows: Windows, net: Common, now: float) -> Decision:
     """What to do about one packet that came in at `now`."""
     passed_over = _passed_over(packet, net)
     if passed_over is not None:
-        return Decision(passed_over)
+        return Decision(passed_over, notes=_notes_on_link(packet, passed_over, nodes))
     node = nodes.by_mac(packet.mac)
     if node is None:
         return _stranger(packet)

@@ -28,6 +28,8 @@ _READ = 256  # packets that are read at a stretch
 _TURNS = 16  # how often it is looked for more
 _COUNTER = {outcome: f"dhcp.{outcome.value}" for outcome in Outcome}
 _IP_PKTINFO = 8
+_HTYPE = slice(1, 2)
+_INFINIBAND = bytes((dhcp.INFINIBAND,))
 _PKTINFO = struct.Struct("=i4s4s")
 
 
@@ -104,7 +106,8 @@ class DhcpServer:
         """A packet has come: it waits, unless it is one more of strangers."""
         counters = self._recorder.counters
         counters["dhcp.received"] += 1
-        if not self.answers.known(data[CHADDR]):
+        # The address of an InfiniBand port is not where others have theirs.
+        if data[_HTYPE] != _INFINIBAND and not self.answers.known(data[CHADDR]):
             text = data[CHADDR].hex(":")
             if self._recorder.passes_over(events.UNKNOWN_MAC, text, f"{text} asks for an address"):
                 counters[f"dhcp.{Outcome.UNKNOWN_MAC.value}"] += (
@@ -145,8 +148,10 @@ class DhcpServer:
         counters = self._recorder.counters
         try:
             answer = self.answers.to(data)
-        except dhcp.DhcpError:
+        except dhcp.DhcpError as error:
             counters["dhcp.malformed"] += 1
+            for note in self.answers.malformed(data, error.message):
+                self._recorder.note(note)
             return
         counters[_COUNTER[answer.outcome]] += 1
         send = None if answer.way is None else partial(self._send, answer, answer.way, data)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from layercake.kraken.events import Severity
 from layercake.moduleapi.network import AnyNetwork
 from pxe import events
-from pxe.dhcp.decision import Outcome
+from pxe.dhcp.outcome import Outcome, note_on_stranger
 from pxe.machine import FIRMWARE, Client, wrong
 from pxe.nodes import Node, Nodes, mac_text
 from pxe.notes import Note
@@ -96,18 +96,34 @@ def client_of(packet: Dhcp6Packet) -> Client:
 def owner(packet: Dhcp6Packet, source: str, nodes: Nodes) -> tuple[Node, bytes] | None:
     """The node that a message comes from, and its card's MAC address: that of the link-local
     address, or of the identifier."""
-    macs = (
-        dhcp.mac_of_address(ipaddress.IPv6Address(source.partition("%")[0]).packed),
-        dhcp.mac_of_duid(packet.options.get(dhcp.CLIENT_ID, b"")),
-    )
     return next(
         (
             (node, mac)
-            for mac in macs
-            if mac is not None and (node := nodes.by_mac(mac)) is not None
+            for mac in _macs_of(packet, source)
+            if (node := nodes.by_mac(mac)) is not None
         ),
         None,
     )
+
+
+def _macs_of(packet: Dhcp6Packet, source: str) -> list[bytes]:
+    """The MAC addresses that a message may come from."""
+    macs = (mac_of_source(source), dhcp.mac_of_duid(packet.options.get(dhcp.CLIENT_ID, b"")))
+    return [mac for mac in macs if mac is not None]
+
+
+def mac_of_source(source: str) -> bytes | None:
+    """The MAC address that a link-local address is made of, None if it is of none."""
+    return dhcp.mac_of_address(ipaddress.IPv6Address(source.partition("%")[0]).packed)
+
+
+def _stranger(packet: Dhcp6Packet, source: str, client: Client) -> Decision:
+    """Firmware that no inventory knows is told of: it may never ask by IPv4."""
+    macs = _macs_of(packet, source)
+    if client is Client.SYSTEM or not macs:
+        return Decision(Outcome.UNKNOWN_MAC)
+    note = note_on_stranger(macs[0], f"{client.value} asks by IPv6, and no node has this address")
+    return Decision(Outcome.UNKNOWN_MAC, notes=(note,))
 
 
 def decide(
@@ -121,7 +137,7 @@ def decide(
     node_and_mac = owner(packet, source, nodes)
     client = client_of(packet)
     if node_and_mac is None:
-        return Decision(Outcome.UNKNOWN_MAC)  # it is told when it asks by IPv4
+        return _stranger(packet, source, client)
     node, mac = node_and_mac
     home = home_of(node, net)
     if home is None:

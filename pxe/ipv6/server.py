@@ -11,7 +11,8 @@ from pathlib import Path
 
 from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
-from pxe.ipv6.decision import Network, decide
+from pxe.dhcp.outcome import notes_on_unreadable
+from pxe.ipv6.decision import Network, decide, mac_of_source
 from pxe.nodes import Nodes
 from pxe.notes import Recorder
 from pxe.packets import dhcp6 as dhcp
@@ -105,8 +106,11 @@ class Dhcp6Server:
         net = Network(self._duid, self._address, self._prefix, self._lease, self._here)
         try:
             decision = decide(dhcp.parse(data), source[0], self._nodes, self._windows, net, now)
-        except dhcp.Dhcp6Error:
+        except dhcp.Dhcp6Error as error:
             counters["dhcpv6.malformed"] += 1
+            mac = mac_of_source(source[0]) or b""
+            for note in notes_on_unreadable(mac, str(error), self._nodes):
+                self._recorder.note(note)
             return
         counters[f"dhcpv6.{decision.outcome.value}"] += 1
         udp = self._server.socket

@@ -23,6 +23,7 @@ BROADCAST_FLAG = 0x8000
 REQUEST = 1
 REPLY = 2
 ETHERNET = 1
+INFINIBAND = 32
 
 PAD = 0
 SUBNET_MASK = 1
@@ -105,6 +106,13 @@ class DhcpPacket:
         return self.chaddr[: self.hlen]
 
     @property
+    def port_guid(self) -> bytes:
+        """The eight bytes of an InfiniBand port that are at the end of its client id: its hardware
+        address does not fit into `chaddr` (RFC 4390 section 2.1). Empty for any other packet."""
+        client = self.options.get(CLIENT_ID, b"")
+        return client[-8:] if self.htype == INFINIBAND and len(client) >= 8 else b""
+
+    @property
     def message_type(self) -> int:
         """Option 53, or 0 for a plain BOOTP packet."""
         value = self.options.get(MESSAGE_TYPE)
@@ -113,7 +121,8 @@ class DhcpPacket:
 
 def _walk(area: bytes, options: dict[int, bytes], where: str) -> None:
     """Adds the options of one area. An option that comes twice is one long option in pieces (RFC
-    3396 section 7)."""
+    3396 section 7). One that is cut off at the end of a packet whose kind is known takes no other
+    with it: some firmware and some relays cut packets off."""
     at = 0
     end = len(area)
     while at < end:
@@ -124,10 +133,14 @@ def _walk(area: bytes, options: dict[int, bytes], where: str) -> None:
         if code == END:
             return
         if at + 1 >= end:
+            if MESSAGE_TYPE in options:
+                return
             raise DhcpError(f"option {code} in {where} has no length")
         start = at + 2
         at = start + area[at + 1]
         if at > end:
+            if MESSAGE_TYPE in options:
+                return
             raise DhcpError(f"option {code} runs past the end of {where}")
         value = area[start:at]
         options[code] = options[code] + value if code in options else value
@@ -222,5 +235,9 @@ def build(packet: DhcpPacket) -> bytes:
             parts += (bytes((code, 255)), value[:255])
             value = value[255:]
         parts += (bytes((code, len(value))), value)
+        if code == BOOT_FILE:
+            # Some firmware looks for a zero byte at the end of the name, and reads on into what
+            # comes behind it. A pad option is one, and no part of the name.
+            parts.append(bytes((PAD,)))
     parts.append(b"\xff")
     return b"".join(parts).ljust(_BOOTP_MINIMUM, b"\0")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ MAX_WINDOW = 16
 MAX_TIMEOUT = 8
 """Seconds. RFC 2349 allows 255; firmware asks for a few, and who asks for more would hold a place
 here for half an hour."""
+
+
+_READ_ON = re.compile(rb"([\x20-\x7e]+?)(?:\xff|B[\x01-\x1f]).*", re.DOTALL)
 
 
 class Op(enum.IntEnum):
@@ -97,11 +101,20 @@ def _request_fields(data: bytes) -> list[str]:
     if op != Op.RRQ or data[-1] != 0:
         raise TftpError("not a request")
     fields = data[2:-1].split(b"\0")
+    fields[0] = _name_without_rest(fields[0])
     if len(fields) < 2 or len(fields) % 2:
         raise TftpError("a request is a name, a mode, and pairs of options")
     if not all(f.isascii() and f.decode("ascii").isprintable() for f in fields):
         raise TftpError("only printable ASCII is allowed")
     return [f.decode("ascii") for f in fields]
+
+
+def _name_without_rest(name: bytes) -> bytes:
+    """A file name without what firmware has read behind it: option 67 has the name without a zero
+    byte, and some firmware looks for one. It reads on into the end of the options (0xFF), or into
+    option 66: its code, its length, its value."""
+    match = _READ_ON.fullmatch(name)
+    return name if match is None else match[1]
 
 
 def negotiate(options: Mapping[str, str], size: int) -> Terms:

@@ -1,15 +1,12 @@
 """What one boot of one node consists of: the same for all boot paths, each of which says it in its
 own language (ipxe.py, grub.py).
 
-iPXE splits a line at spaces, expands ${settings}, and ends a command at ||, &&, ; and #; GRUB gives
-a meaning to more. So every value is checked word by word against a list of characters that mean
-nothing to them: a value is refused, not quoted, for iPXE has no quoting.
+What may stand in it says pxe.kernel_line, for the inventory too.
 """
 
 from __future__ import annotations
 
 import os.path
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +15,8 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.fields import Mistake
+from pxe import kernel_line
 from pxe.nodes import Node, mac_text
 from pxe.settings import Settings
 from pxe.subnet import own
@@ -25,8 +24,6 @@ from pxe.subnet import own
 KERNEL = "vmlinuz"
 INITRD = "minos.img"
 HARDWARE = "hardware.img"
-_WORD = re.compile(r"[A-Za-z0-9_.,:=/@+%~*\[\]-]+")
-_CONSOLE = re.compile(r"[A-Za-z]+[0-9]*(,[0-9]+[noe]?[78]?r?)?")
 _KERNEL_LINE_MAX = 2047 - len(f"initrd={HARDWARE} initrd={INITRD} ")
 """COMMAND_LINE_SIZE of x86 is 2048, the zero byte included; iPXE adds the names of the archives."""
 
@@ -34,7 +31,7 @@ _KERNEL_LINE_MAX = 2047 - len(f"initrd={HARDWARE} initrd={INITRD} ")
 def plain_word(what: str, value: str) -> str:
     """The value, if it is one word that iPXE and the kernel take as it is. Raises InputError; a
     token is not shown in it."""
-    if not _WORD.fullmatch(value):
+    if not kernel_line.WORD.fullmatch(value):
         printed = "its value" if what == "token" else repr(value)
         raise InputError(
             f"cannot write boot script: {what} must be one word of plain characters, {printed} is "
@@ -45,22 +42,18 @@ def plain_word(what: str, value: str) -> str:
     return value
 
 
-def _plain_words(what: str, value: str) -> list[str]:
-    """The words of a value that may have several, apart by single blanks; a line break is no
-    blank."""
-    return [plain_word(what, w) for w in value.split(" ") if w]
-
-
-def _console(value: str) -> list[str]:
-    if not value:
-        return []
-    if not _CONSOLE.fullmatch(value):
+def _checked(node: Node) -> list[str]:
+    """The console and the arguments of a node. Raises InputError."""
+    key = "console"
+    try:
+        console = kernel_line.console(node.console)
+        key = "kernel_args"
+        words = kernel_line.arguments(node.kernel_args)
+    except Mistake as mistake:
         raise InputError(
-            f"cannot write boot script: console {value!r} is not a console",
-            hint="such as ttyS0 or ttyS1,57600",
-        )
-    serial = value.startswith(("ttyS", "ttyAMA")) and "," not in value
-    return [f"console={value},115200" if serial else f"console={value}"]
+            f"cannot write boot script of {node.name}: {key}: {mistake.message}", hint=mistake.hint
+        ) from None
+    return [*filter(None, [console]), *words]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +82,6 @@ def spec_for(node: Node, mac: bytes, token: str, settings: Settings, now: float)
 def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: float) -> str:
     """minOS's kernel command line. `now` is seconds since the epoch: a node may have no clock.
     Raises InputError if a value could mean something else than itself."""
-    extra = _plain_words("kernel_args", node.kernel_args)
-    if any(w.startswith("layercake.") for w in extra):
-        raise InputError(
-            f"cannot write boot script: kernel_args of {node.name} sets a layercake. word",
-            hint="those say who the node is and are written by the head alone",
-        )
     home = node.subnet or own(settings)
     arguments = [
         f"layercake.node={plain_word('node', node.id)}",
@@ -109,8 +96,7 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: fl
         *(["layercake.discover=1"] if node.stranger else []),
         # a node that panics starts again by itself, and its firmware then shows up in the history
         "panic=10",
-        *_console(node.console),
-        *extra,
+        *_checked(node),
     ]
     line = " ".join(arguments)
     if len(line) > _KERNEL_LINE_MAX:

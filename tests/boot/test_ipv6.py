@@ -17,7 +17,7 @@ from scapy.packet import Packet
 
 from layercake.moduleapi.service import FakeLink
 from pxe.dhcp.decision import Outcome
-from pxe.ipv6.decision import Decision, Network, decide
+from pxe.ipv6.decision import Decision, Network, decide, mac_of_source
 from pxe.nodes import Nodes, from_record
 from pxe.packets import dhcp6 as codec
 from pxe.packets.dhcp6 import Dhcp6Error
@@ -183,6 +183,16 @@ def test_systems_strangers_and_other_servers_clients_are_left_alone() -> None:
     )
     assert rack.asks(message(dhcp6.DHCP6_Request, *FIRMWARE, other)).outcome is Outcome.OTHER_SERVER
     assert rack.asks(bytes(dhcp6.DHCP6_Solicit())).outcome is Outcome.NOT_FOR_US
+
+
+def test_firmware_that_no_inventory_knows_is_told_of() -> None:
+    rack = Rack()
+    unknown = dhcp6.DUID_LL(lladdr="02:00:00:00:00:09")
+    said = rack.asks(message(dhcp6.DHCP6_Solicit, *FIRMWARE, duid=bytes(unknown)), "fe80::1:2")
+    [note] = said.notes
+    assert (note.node, note.data["mac"]) == ("", "02:00:00:00:00:09")
+    assert "by IPv6" in note.text
+    assert mac_of_source("fe80::5054:ff:fe00:101%eth0") == bytes.fromhex("525400000101")
 
 
 @pytest.mark.parametrize(

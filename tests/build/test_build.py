@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import stat
 import struct
 import subprocess
 import tarfile
@@ -22,6 +23,19 @@ from tests.build.conftest import DOCKERFILE, Build, busybox_tree, unpack
 pytestmark = pytest.mark.root
 CAPABILITY = struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)
 """cap_net_raw=ep, as `setcap` writes it (linux/capability.h, struct vfs_cap_data, revision 2)."""
+
+
+ACL = struct.pack("<I", 2) + b"".join(
+    struct.pack("<HHI", tag, permissions, who)
+    for tag, permissions, who in (
+        (0x01, 7, 0xFFFFFFFF),
+        (0x02, 4, 1000),
+        (0x04, 5, 0xFFFFFFFF),
+        (0x10, 5, 0xFFFFFFFF),
+        (0x20, 5, 0xFFFFFFFF),
+    )
+)
+"""user::rwx user:1000:r-- group::r-x mask::r-x other::r-x (linux/posix_acl_xattr.h)."""
 
 
 def tool(*command: str) -> None:
@@ -137,8 +151,42 @@ def test_file_capabilities_are_kept_and_other_attributes_are_not(
         found = unpack(made.path, tmp_path / f"x-{source.name}") / "bin/busybox"
         assert os.getxattr(found, "security.capability") == CAPABILITY
     os.setxattr(tree / "bin", "user.note", b"mine")
-    with pytest.raises(InputError, match=r"has user\.note"):
-        make(tree, "mixed", command=("sh",))
+    mixed = make(tree, "mixed", command=("sh",))
+    assert mixed.digest == make(tmp_path / "root.tar", "same", command=("sh",)).digest
+    assert mixed.notes == ("the extended attribute user.note of 1 file is left out, as of /bin",)
+    assert os.getxattr(tree / "bin", "user.note") == b"mine", "a person's directory stays"
+
+
+@pytest.mark.parametrize("capability", [True, False])
+def test_a_tree_and_a_tar_with_acls_are_built_alike_and_say_what_is_left_out(
+    make: Build, tmp_path: Path, *, capability: bool
+) -> None:
+    tree = busybox_tree(tmp_path / "tree")
+    if capability:
+        os.setxattr(tree / "bin/busybox", "security.capability", CAPABILITY)
+    os.setxattr(tree / "bin", "system.posix_acl_access", ACL)
+    os.setxattr(tree / "bin/busybox", "user.note", b"mine")
+    made = ["-cf", str(tmp_path / "root.tar"), "--acls", "--xattrs", "--xattrs-include=*"]
+    tool("tar", *made, "-C", str(tree), ".")
+    by_tree = make(tree, "one", command=("sh",))
+    by_tar = make(tmp_path / "root.tar", "two", command=("sh",))
+    assert by_tree.digest == by_tar.digest
+    assert by_tree.notes == by_tar.notes
+    assert "ACL (system.posix_acl_access) of 1 file is left out, as of /bin" in by_tar.notes[0]
+    assert "user.note of 1 file is left out, as of /bin/busybox" in by_tar.notes[1]
+
+
+def test_all_device_nodes_are_named_and_whiteouts_are_kept(make: Build, tmp_path: Path) -> None:
+    tree = busybox_tree(tmp_path / "tree")
+    (tree / "etc").mkdir(exist_ok=True)
+    os.mknod(tree / "etc/gone", 0o600 | stat.S_IFCHR, os.makedev(0, 0))
+    made = make(tree, "one", command=("sh",))
+    found = (unpack(made.path, tmp_path / "x") / "etc/gone").lstat()
+    assert (stat.S_ISCHR(found.st_mode), found.st_rdev) == (True, 0)
+    os.mknod(tree / "etc/mem", 0o600 | stat.S_IFCHR, os.makedev(1, 1))
+    os.mknod(tree / "bin/disk", 0o600 | stat.S_IFBLK, os.makedev(8, 0))
+    with pytest.raises(InputError, match="/bin/disk, /etc/mem are device nodes"):
+        make(tree, "two", command=("sh",))
 
 
 FAILING = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from imageapi.build.contents import contents, difference, parse_status, read
+from imageapi.build.contents import contents, difference, parse_status, read, shown
 from imageapi.build.squash import squash
 from layercake.kraken.errors import OperationFailed
 
@@ -81,6 +81,17 @@ def test_packages_and_files_that_differ(tmp_path: Path) -> None:
     }.items()
     assert any(f["what"] == ["mode"] for f in files["changed"])
     assert not any("line" in f["path"] for kind in files.values() for f in kind), "the same in both"
+
+
+@pytest.mark.parametrize("name", [b"r\xe9sum\xe9", b"\xff", b"\xed\xa0\x80", b"\xf0\x9f"])
+def test_a_name_that_is_no_utf8_can_be_sent(name: bytes) -> None:
+    listing = b"/ D 0 755 0 0\n" + name + b" I 0 644 0 0 0 p\n"
+    old = read(io.BytesIO(b"/ D 0 755 0 0\n#\n# START OF DATA\n#\n"))
+    new = read(io.BytesIO(listing + b"#\n# START OF DATA\n#\n"))
+    text = json.dumps(difference(old, new), ensure_ascii=False)
+    text.encode()  # raises for half of a surrogate pair
+    assert shown(os.fsdecode(name)) in [f["path"] for f in difference(old, new)["files"]["added"]]
+    assert shown("na\\me") == "na\\me"
 
 
 @pytest.mark.root

@@ -242,3 +242,24 @@ def test_disks_of_sysfs(tmp_path: Path) -> None:
         and "0000:00:05.0" in nvme.path
     )
     assert (sda.transport, sda.rotational, sda.partitions) == ("ata", True, ())
+
+
+def test_disks_in_hot_plug_bays_are_seen_and_one_by_two_paths_is_one(tmp_path: Path) -> None:
+    for number, name in enumerate(("sda", "sdb")):
+        place = tmp_path / f"devices/pci0/host1/end_device-1:{number}/target1:0:{number}/1:0/block"
+        for file, text in (("size", "2048"), ("removable", "1"), ("device/type", "0")):
+            path = place / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        (tmp_path / "block").mkdir(exist_ok=True)
+        (tmp_path / "block" / name).symlink_to(place / name)
+    [one] = scan.all_of(lambda block: ["naa.5000c500a1b2c3d4"], tmp_path, tmp_path / "dev")
+    assert (one.name, one.others) == ("sda", ("sdb",))
+
+
+def test_no_raid_is_made_of_a_disk_with_itself() -> None:
+    twin = replace(disk(0), name="nvme5n1", path="/pci/nvme5")
+    (verdict,) = judge([layout(count=2, raid="1")], [disk(0), twin], NODE, (), again=False)
+    assert (verdict.state, verdict.why[:38]) == (ERROR, "1 disks match, and 2 should: nvme0n1 (")
+    (verdict,) = judge([layout(count=0, raid="1")], [disk(0), twin], NODE, (), again=False)
+    assert (verdict.state, "a RAID needs two disks" in verdict.why) == (ERROR, True)

@@ -15,6 +15,7 @@ import pytest
 
 from layercake.kraken.errors import OperationFailed
 from minos.erase.drive import FORMAT, PASSWORD, SECURITY, ZEROS, Drive, Erased
+from minos.erase.orders import erase_by_all_paths
 from minos.erase.selection import Own
 
 MIB = 1 << 20
@@ -64,6 +65,10 @@ class Played:
         self.password = b""
         self.keeps = False
         self.status = 0
+        self.breaks: set[int] = set()
+        """Commands that end with an error, and do nothing."""
+        self.locked = bool((security or 0) & 4)
+        self.zeroes = True
         file.write_bytes(b"secret" * (SIZE // 6) + b"\0" * (SIZE % 6))
 
     def wipe(self) -> None:
@@ -76,6 +81,8 @@ class Played:
         if request == _DISCARD:
             raise OSError(errno.EOPNOTSUPP, "not supported")
         if request == _ZEROOUT:
+            if not self.zeroes:
+                raise OSError(errno.EOPNOTSUPP, "not supported")
             start, size = struct.unpack("=QQ", data)
             os.pwrite(descriptor, bytes(size), start)
             return 0
@@ -89,6 +96,8 @@ class Played:
     def _nvme(self, data: bytearray) -> int:
         code, _, _, space, _, _, _, address, _, _, word = struct.unpack_from("<BBHIIIQQIII", data)
         self.commands.append(code)
+        if code in self.breaks:
+            raise OSError(errno.EINTR, "it was broken off")
         if code == 0x80:
             assert (space, word) == (7, 2 | 1 << 9 | 1 << 5), (
                 "the layout and protection that it has, with SES 1"
@@ -110,18 +119,28 @@ class Played:
         packet = ctypes.string_at(block, 16)
         assert packet[0] == 0x85
         self.commands.append(packet[14])
-        if packet[14] == 0xEC:
+        if packet[14] in self.breaks:
+            data[64] = 2
+        elif packet[14] == 0xEC:
             words = [0] * 256
             words[128] = self.security if self.security is not None else 0
+            words[128] |= 2 * bool(self.password)
             ctypes.memmove(address, struct.pack("<256H", *words), 512)
         elif packet[14] == 0xF1:
             self.password = ctypes.string_at(address + 2, 32)
-        elif packet[14] == 0xF4:
-            if ctypes.string_at(address + 2, 32) != self.password:
+        elif packet[14] in (0xF2, 0xF4, 0xF6):
+            if ctypes.string_at(address + 2, 32) != self.password or (
+                self.locked and packet[14] == 0xF6
+            ):
                 data[64] = 2  # CHECK CONDITION
                 return 0
-            self.wipe()
+            if packet[14] == 0xF2:
+                self.locked = False
+                return 0
+            if packet[14] == 0xF4:
+                self.wipe()
             self.password = b""
+            self.security = (self.security or 0) & ~6
         assert size in (0, 512)
         return 0
 
@@ -149,11 +168,18 @@ def test_nvme_that_cannot_format_is_overwritten(tmp_path: Path) -> None:
     assert 0x80 not in played.commands
 
 
-def test_nvme_that_refuses_fails(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [0x10A, 0x002, 0x4003])
+def test_nvme_that_refuses_to_format_is_overwritten(tmp_path: Path, status: int) -> None:
     played = Played(tmp_path / "f", format_=True)
-    played.status = 0x10A
-    with pytest.raises(OperationFailed, match="refuses NVMe Format with status 0x10a"):
-        erase(tmp_path, played, "nvme0n1")
+    played.status = status
+    assert erase(tmp_path, played, "nvme0n1") == Erased(ZEROS, verified=True)
+    assert played.file.read_bytes() == bytes(SIZE)
+
+
+def test_nvme_whose_format_is_broken_off_is_overwritten(tmp_path: Path) -> None:
+    played = Played(tmp_path / "f", format_=True)
+    played.breaks = {0x80}
+    assert erase(tmp_path, played, "nvme0n1") == Erased(ZEROS, verified=True)
 
 
 def test_a_drive_that_says_it_is_erased_and_is_not_is_overwritten(tmp_path: Path) -> None:
@@ -175,6 +201,60 @@ def test_ata_whose_erase_was_cut_off_is_erased_with_our_password(tmp_path: Path)
     played.password = PASSWORD
     assert erase(tmp_path, played).way == SECURITY
     assert played.commands == [0xEC, 0xF3, 0xF4]
+
+
+@pytest.mark.parametrize("refused", [0xF1, 0xF3, 0xF4])
+def test_ata_that_refuses_to_erase_itself_is_overwritten_and_keeps_no_password(
+    tmp_path: Path, refused: int
+) -> None:
+    played = Played(tmp_path / "f", security=1)
+    played.breaks = {refused}
+    assert erase(tmp_path, played) == Erased(ZEROS, verified=True)
+    assert played.password == b""
+    assert played.file.read_bytes() == bytes(SIZE)
+
+
+def test_ata_locked_with_our_password_that_refuses_is_unlocked_and_overwritten(
+    tmp_path: Path,
+) -> None:
+    played = Played(tmp_path / "f", security=1 | 2 | 4)
+    played.password = PASSWORD
+    played.breaks = {0xF4}
+    assert erase(tmp_path, played) == Erased(ZEROS, verified=True)
+    assert (played.password, played.locked) == (b"", False)
+
+
+def test_ata_whose_password_cannot_be_taken_off_fails_and_says_so(tmp_path: Path) -> None:
+    played = Played(tmp_path / "f", security=1)
+    played.breaks = {0xF4, 0xF6}
+    with pytest.raises(OperationFailed, match="cannot be taken off"):
+        erase(tmp_path, played)
+
+
+def test_a_disk_that_knows_no_way_to_write_zeros_is_written(tmp_path: Path) -> None:
+    played = Played(tmp_path / "f")
+    played.zeroes = False
+    assert erase(tmp_path, played) == Erased(ZEROS, verified=True)
+    assert played.file.read_bytes() == bytes(SIZE)
+
+
+def test_two_paths_to_a_disk_are_told_by_what_is_written(tmp_path: Path) -> None:
+    played = Played(tmp_path / "f")
+    another = Played(tmp_path / "g")
+    for name, file in (("sda", "f"), ("sdb", "f"), ("sdc", "g")):
+        (tmp_path / name).symlink_to(file)
+    (tmp_path / "cciss").mkdir()
+    (tmp_path / "cciss/c0d0").symlink_to("../f")
+
+    def open_drive(disk: Own) -> Drive:
+        drive = another if disk.name == "sdc" else played
+        return Drive(disk, ioctl=drive.ioctl, dev=tmp_path)
+
+    own = Own("sda", SIZE, "M", ("S1",), others=("sdb", "sdc", "cciss!c0d0"))
+    assert erase_by_all_paths(own, open_drive) == Erased(ZEROS, verified=True)
+    assert played.file.read_bytes() == another.file.read_bytes() == bytes(SIZE), (
+        "one has the serial number of the other, and is another disk"
+    )
 
 
 def test_ata_with_somebody_elses_password_fails_and_says_so(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from layercake.features.guard.guard import Guard
+from layercake.features.machines.hardware import whereabouts
 from layercake.features.machines.hardware.drift import differences
 from layercake.features.machines.hardware.report import read
 from layercake.features.machines.manager import Machines
@@ -15,6 +16,7 @@ from layercake.features.machines.views import hardware_of
 from layercake.features.nodes.explain import explain_text, explain_view
 from layercake.features.rolls.manager import Rolls
 from layercake.inventory.problems import InventoryErrors
+from minos.placeholders import is_placeholder
 from tests.machines.test_discovery import FULL, Stranger, report
 from tests.support.world import World
 
@@ -57,6 +59,52 @@ def without(**changes: Any) -> dict[str, Any]:
 def test_what_differs(now: dict[str, Any], line: str) -> None:
     assert differences(read(FULL), read(now)) == (line,)
     assert differences(read(FULL), read(FULL)) == ()
+
+
+@pytest.mark.parametrize(
+    "card",
+    [
+        {"driver": "cdc_ether"},
+        {"slot": "1-3.2:2.0"},
+        {"driver": "rndis_host"},
+        {"kind": "ethernet"},
+    ],
+)
+def test_a_usb_card_with_another_address_at_each_boot_is_no_drift(card: dict[str, Any]) -> None:
+    was, now = (
+        read(
+            {**FULL, "cards": [*FULL["cards"], {"name": "usb0", "mac": mac, "link": True, **card}]}
+        )
+        for mac in ("be:3a:f2:b6:05:9f", "be:3a:f2:b6:05:a0")
+    )
+    assert differences(was, now) == ()
+    assert "be:3a:f2:b6:05:9f" not in whereabouts.macs(was)
+
+
+@pytest.mark.parametrize(
+    "serial",
+    [
+        "To Be Filled By O.E.M.",
+        "To be filled by O.E.M",
+        "0x00000000",
+        "0000000000",
+        "0123456789",
+        "Default string",
+        "XXXXXXXXXX",
+        "Not Specified",
+        "03000200-0400-0500-0006-000700080009",
+        "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
+        " . ",
+    ],
+)
+def test_what_many_boards_have_identifies_none(serial: str) -> None:
+    assert is_placeholder(serial)
+    assert whereabouts.serial(serial) is None
+
+
+@pytest.mark.parametrize("serial", ["SN-5", "7C34K02", "S3Z8NB0K123456", "2M210000", "PF1"])
+def test_what_one_board_has_identifies_it(serial: str) -> None:
+    assert not is_placeholder(serial)
 
 
 def test_what_could_not_be_looked_at_is_not_gone() -> None:

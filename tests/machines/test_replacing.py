@@ -142,6 +142,32 @@ async def test_a_stranger_that_reports_a_place_or_a_serial_number_is_taken(site:
     ) == (other.mac,)
 
 
+USB_NIC = {"name": "usb0", "mac": "be:3a:f2:b6:05:9f", "driver": "cdc_ether", "slot": "1-1:1.0"}
+"""The host interface of a BMC: this MAC address is on each board of the series."""
+
+
+async def test_a_usb_card_that_all_boards_have_makes_no_two_machines_one(site: World) -> None:
+    first = Stranger(site, "02:00:00:00:00:05")
+    second = Stranger(site, "02:00:00:00:00:06", "10.1.0.206")
+    site.head.part(Machines).replacing.keeps = lambda record: "it is not yet its time"
+    for one in (first, second):
+        cards = [{"name": "eth0", "mac": one.mac}, USB_NIC]
+        assert (await one.says(report("SN-77", "7", cards=cards)))["then"] == "wait"
+    site.head.part(Machines).replacing.keeps = lambda record: ""
+    assert (await first.says())["then"] == "wait", "another has the same serial number and port"
+    assert f"{second.mac} claim the same" in str(site.head.store.events)
+
+
+async def test_an_address_that_is_not_unique_comes_into_no_entry(site: World) -> None:
+    shared = {"name": "eth9", "mac": "02:00:00:00:00:99"}  # not known to be on USB
+    other = Stranger(site, "02:00:00:00:00:06", "10.1.0.206")
+    await other.says(report("SN-8", "99", cards=[{"name": "eth0", "mac": other.mac}, shared]))
+    one = Stranger(site, "02:00:00:00:00:05")
+    cards = [{"name": "eth0", "mac": one.mac}, shared, USB_NIC]
+    assert (await one.says(report("SN-77", "7", cards=cards)))["then"] == "reboot"
+    assert macs(site, "n2") == (one.mac,)
+
+
 async def test_a_stranger_whose_words_are_of_two_nodes_is_neither(site: World) -> None:
     one = Stranger(site)
     assert (await one.says(report("SN-3", "7")))["then"] == "wait"

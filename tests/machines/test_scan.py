@@ -74,3 +74,52 @@ async def test_pages_and_whose_they_are(world: World) -> None:
 async def test_what_is_not_scanned(world: World, network: str, start: int) -> None:
     with pytest.raises(InputError):
         await world.ops.machines.scan(network, start)
+
+
+def a_bmc(address: str, uuid: str = "") -> dict[str, str]:
+    return {
+        "address": address,
+        "protocol": "ipmi",
+        "vendor": "",
+        "product": "",
+        "version": "",
+        "uuid": uuid,
+        "node": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("uuids", "addresses", "answer", "machine"),
+    [
+        ((UUID, UUID), ("", ""), a_bmc("10.2.0.9", UUID), "n0, n1"),
+        ((UUID, ""), ("", ""), a_bmc("10.2.0.9", UUID.upper()), "n0"),
+        (("0" * 8 + UUID[8:].translate({ord(c): "0" for c in "123456789abcdef"}), ""), ("", ""),
+         a_bmc("10.2.0.9", "00000000-0000-0000-0000-000000000000"), ""),
+        (("03000200-0400-0500-0006-000700080009", ""), ("", ""),
+         a_bmc("10.2.0.9", "03000200-0400-0500-0006-000700080009"), ""),
+        (("", ""), ("192.168.0.120", ""), a_bmc("192.168.0.120"), ""),
+        (("", ""), ("169.254.95.118", ""), a_bmc("169.254.95.118"), ""),
+        (("", ""), ("10.2.0.9", "10.2.0.9"), a_bmc("10.2.0.9"), "n0, n1"),
+        ((UUID, ""), ("", "10.2.0.9"), a_bmc("10.2.0.9", UUID), "n1, n0"),
+        ((UUID, ""), ("10.2.0.9", ""), a_bmc("10.2.0.9", UUID), "n0"),
+    ],
+)  # fmt: skip
+async def test_a_mark_that_is_not_unique_names_no_node(
+    world: World,
+    uuids: tuple[str, str],
+    addresses: tuple[str, str],
+    answer: dict[str, str],
+    machine: str,
+) -> None:
+    for number, (uuid, address) in enumerate(zip(uuids, addresses, strict=True)):
+        made = report(f"SN-{number}", f"{number}", cards=[], bmc={"address": address})
+        made["smbios"]["system"]["uuid"] = uuid
+        await survey(world, f"n{number}", made)
+
+    async def ask(module: str, method: str, params: Mapping[str, Any], timeout: float = 0.0) -> Any:
+        return [answer]
+
+    world.head.modules.host.call = ask  # type: ignore[method-assign]
+    [row] = (await world.ops.machines.scan("10.2.0.0/24", 0))["found"]
+    one = "" if ", " in machine else machine
+    assert (row["node"], row["machine"]) == (one, "" if one else machine)

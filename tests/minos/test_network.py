@@ -55,6 +55,20 @@ def test_the_card_is_found_by_its_mac(tmp_path: Path) -> None:
     assert interface_with("52:54:00:00:00:03", tmp_path) == ""
 
 
+def test_what_is_no_interface_or_goes_away_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "bonding_masters").write_text("bond0\n")
+    (tmp_path / "eth0").mkdir()  # its files are gone
+    (tmp_path / "eth1").symlink_to(tmp_path / "gone")
+    (tmp_path / "eth2/address").mkdir(parents=True)
+    (tmp_path / "eth3").mkdir()
+    (tmp_path / "eth3/address").write_bytes(b"\xff\xfe\n")
+    (tmp_path / "eth4").mkdir()
+    (tmp_path / "eth4/address").write_text("52:54:00:00:00:0a\n")
+    assert interface_with("52:54:00:00:00:0A", tmp_path) == "eth4"
+    assert interface_with("52:54:00:00:00:0b", tmp_path) == ""
+    assert interface_with("", tmp_path / "none") == ""
+
+
 @pytest.mark.parametrize(
     ("words", "host", "line"),
     [

@@ -3,14 +3,18 @@ clock."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from layercake.features.rolls.facts import Amount, NodePhase, Phase, Plan, Roll
-from layercake.features.slurm.slurm import MAINTENANCE, WARM, Slurm, SlurmNode, parse
+from layercake.features.slurm.scontrol import Scontrol, SlurmNode, parse, parse_json
+from layercake.features.slurm.slurm import MAINTENANCE, WARM, Slurm
 from layercake.features.thermal.heat import Heat
-from layercake.kraken.errors import Unreachable
+from layercake.kraken.errors import OperationFailed, Unreachable
 from tests.support.rollcluster import Cluster, Member
 
 
@@ -177,6 +181,79 @@ NodeName=n3 State=DOWN+DRAIN+NOT_RESPONDING ThreadsPerCore=1 Reason=layercake ro
 def test_what_scontrol_says_is_understood(name: str, drained: bool, roll: int) -> None:
     node = parse(NODES)[name]
     assert (node.drained, node.roll) == (drained, roll)
+
+
+# As Slurm 22.05 writes them, and with more behind the reason than it does.
+TAILS = (
+    "Comment=a note",
+    "Comment=a note State=IDLE Extra=x y",
+    "Extra=rack 7",
+    "Comment=Reason=bad fan [root@2026-11-21T15:00:00]",
+    "Comment=see [ticket 7]",
+    "InstanceId=i-1 InstanceType=c5",
+    "NewKey=of a later version",
+)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_what_stands_behind_the_reason_is_none_of_it(tail: str) -> None:
+    reason = "Reason=layercake roll 7 [root@2026-11-27T05:52:38]"
+    line = f"NodeName=n0 State=IDLE+DRAIN ThreadsPerCore=1 {reason} {tail}"
+    assert parse(line)["n0"] == SlurmNode(frozenset({"IDLE", "DRAIN"}), "layercake roll 7")
+
+
+def test_what_a_person_wrote_is_no_state_and_no_reason_of_ours() -> None:
+    text = (
+        "NodeName=n0 Comment= State=DOWN and out\n"
+        "NodeName=n3 Comment= State=DOWN too State=IDLE ThreadsPerCore=1\n"
+        "NodeName=n1 State=IDLE+DRAIN Reason=Comment=layercake roll 7 [a@2026-11-27T05:52:38]\n"
+        "NodeName=n2 State=DOWN+DRAIN Reason=layercake roll 3 Extra=x\n"
+    )
+    nodes = parse(text)
+    assert nodes.keys() == {"n1", "n2", "n3"}, "what cannot be read is not guessed"
+    assert nodes["n3"].states == {"IDLE"}
+    assert (nodes["n1"].roll, nodes["n2"].roll) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"name": "n0", "state": ["IDLE", "DRAIN"], "reason": "layercake roll 7"},
+        {"name": "n0", "state": "idle", "state_flags": ["DRAIN"], "reason": "layercake roll 7"},
+        {"name": "n0", "state": "idle+drain", "reason": "layercake roll 7", "comment": "State=X"},
+    ],
+)
+def test_scontrols_json_is_understood(node: dict[str, object]) -> None:
+    text = json.dumps({"meta": {}, "nodes": [node], "errors": []})
+    assert parse_json(text)["n0"] == SlurmNode(frozenset({"IDLE", "DRAIN"}), "layercake roll 7")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", '{"nodes": 7}', '{"nodes": [{"name": "n0"}]}', '{"nodes": ["n0"]}']
+)
+def test_json_that_is_none_of_slurms_is_refused(text: str) -> None:
+    with pytest.raises(OperationFailed, match="not as known"):
+        parse_json(text)
+
+
+@pytest.mark.parametrize("has_json", [True, False])
+async def test_a_scontrol_without_json_is_read_by_its_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_json: bool
+) -> None:
+    asked = tmp_path / "asked"
+    answer = '{"nodes": [{"name": "n0", "state": ["IDLE"]}]}'
+    other = f"echo '{answer}'" if has_json else "echo unrecognized option >&2; exit 1"
+    program = tmp_path / "scontrol"
+    program.write_text(
+        f"#!/bin/sh\necho $1 >> {asked}\n"
+        f"if [ $1 = --json ]; then {other}; else echo 'NodeName=n0 State=IDLE X=1'; fi\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    scontrol = Scontrol("/etc/slurm.conf")
+    for _ in range(2):
+        assert await scontrol.nodes() == {"n0": SlurmNode(frozenset({"IDLE"}))}
+    assert asked.read_text().split() == (["--json"] * 2 if has_json else ["--json", "-o", "-o"])
 
 
 async def test_a_maintenance_drains_a_node_and_its_end_resumes_it() -> None:

@@ -85,7 +85,7 @@ def find(
     if not partition:
         return f"/dev/{matches[0]}"
     for part in sorted((root / matches[0]).glob("*/partition")):
-        if part.read_text().strip() == str(partition):
+        if _text(part) == str(partition):
             return f"/dev/{part.parent.name}"
     raise OperationFailed(f"cannot attach disk {name}: it has no partition {partition}")
 

@@ -19,6 +19,7 @@ from layercake.features.machines.replacing import Replacing, automatic
 from layercake.features.machines.table import (
     Machine,
     Rows,
+    bmc_marks,
     key_of_node,
     key_of_stranger,
     same_hardware,
@@ -148,16 +149,18 @@ class Machines:
         """Its report, and the one that was accepted."""
         return await self._rows.reports(machine.key)
 
-    def by_bmc(self) -> dict[str, Machine]:
-        """All machines by the address of their BMC, as they say it themselves, and by their
-        UUID."""
-        marks = (
-            (mark, one)
-            for one in self._all.values()
-            for mark in (one.bmc, one.uuid.lower())
-            if mark
-        )
-        return dict(marks)
+    def by_bmc(self) -> dict[str, list[Machine]]:
+        """All machines by the address of their BMC, as they say it themselves, and by their UUID.
+        A mark that many have by their make stands for none; one that two have, for both."""
+        by_mark: dict[str, list[Machine]] = {}
+        for one in self._all.values():
+            if one.key.startswith("mac/") and self.node_by(one.mac) is not None:
+                continue
+            for mark in bmc_marks(one):
+                others = by_mark.setdefault(mark, [])
+                if not any(same_hardware(one, other) for other in others):
+                    others.append(one)
+        return by_mark
 
     def node_by(self, mac: str) -> Record | None:
         """The node that has a MAC address in the inventory."""
@@ -206,6 +209,13 @@ class Machines:
             for one in others
             if not same_hardware(one, machine) and (one.seen > since or one.key.startswith("node/"))
         ]
+
+    def is_shared(self, mac: str, machine: Machine) -> bool:
+        """Whether another machine has a MAC address of this one's too: then it is nobody's."""
+        return any(
+            mac in one.macs and one.key != machine.key and not same_hardware(one, machine)
+            for one in self._all.values()
+        )
 
     def claimants(self, record: Record) -> list[Machine]:
         """The strangers that are where a node is to be, or have its serial number, by the inventory

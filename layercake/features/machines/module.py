@@ -146,6 +146,19 @@ class Whereabouts(NodePart, frozen=True, kw_only=True, omit_defaults=True):
     ] = "ask"
 
 
+def complete(given: dict[str, Any]) -> dict[str, Any]:
+    """All of it. Raises Mistake for a replacement by nothing."""
+    recognised = given.get("place") is not None or given.get("serial")
+    if given.get("replace") == "auto" and not recognised:
+        raise Mistake(
+            "replace: auto is for nodes with a place or a serial number, and it has none: it would "
+            "have no effect",
+            "write place or serial, or remove it",
+            "replace",
+        )
+    return given
+
+
 def claims(part: Whereabouts | None) -> tuple[Claim, ...]:
     """By what the inventory says that a node's machine is recognised."""
     if part is None:
@@ -202,7 +215,7 @@ HARDWARE = Variable(
 MODULE = Module(
     name="machines",
     doc="By what machines are recognised, and their hardware.",
-    part=Part(Whereabouts, unique=unique, view=view, known_by=claims),
+    part=Part(Whereabouts, complete, unique=unique, view=view, known_by=claims),
     variables=(HARDWARE,),
     offers=offers,
     events=EVENTS,

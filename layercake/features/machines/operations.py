@@ -4,7 +4,7 @@ forget what was reported."""
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -131,14 +131,11 @@ class MachineRequests:
         machines = self._machines.by_bmc()
         rows = []
         for one in found:
-            machine = machines.get(one["address"]) or (
-                machines.get(one["uuid"]) if one["uuid"] else None
-            )
-            name = self._machines.name_of(machine) if machine is not None else ""
-            node = one["node"] or (
-                name if machine is not None and machine.key.startswith("node/") else ""
-            )
-            rows.append({**one, "node": node, "machine": "" if name == node else name})
+            owners = _owners(machines, one["address"], one["uuid"])
+            names = ", ".join(map(self._machines.name_of, owners))
+            known = len(owners) == 1 and owners[0].key.startswith("node/")
+            node = one["node"] or (names if known else "")
+            rows.append({**one, "node": node, "machine": "" if names == node else names})
         end = start + len(page)
         return {"found": rows, "scanned": len(page), "more": end if end < len(addresses) else 0}
 
@@ -184,6 +181,13 @@ class MachineRequests:
             "node": name,
             "disk": msgspec.to_builtins(await self._disks.wipe(record, disk, mark, said_by(by))),
         }
+
+
+def _owners(machines: Mapping[str, list[Machine]], address: str, uuid: str) -> list[Machine]:
+    """The machines that say that the BMC at an address is theirs, or that have its UUID: more than
+    one where marks are not what they should be, and then none of them is meant by it."""
+    both = (*machines.get(address, ()), *machines.get(uuid.lower(), ()))
+    return list({one.key: one for one in both}.values())
 
 
 def _addresses(network: str) -> list[ipaddress.IPv4Address]:

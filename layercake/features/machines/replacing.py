@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from layercake.features.machines import events
 from layercake.features.machines.module import Whereabouts
-from layercake.features.machines.table import Machine
+from layercake.features.machines.table import Machine, same_hardware
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import LayercakeError
 from layercake.moduleapi.strangers import HEARD, option82
@@ -52,6 +52,9 @@ class Known(Protocol):
 
     def rivals(self, machine: Machine) -> list[Machine]:
         """The other machines that have a claim of this one's."""
+
+    def is_shared(self, mac: str, machine: Machine) -> bool:
+        """Whether another machine has a MAC address of this one's too."""
 
     def owners(self, machine: Machine) -> list[Record]:
         """The nodes whose place or serial number a machine has, by the inventory."""
@@ -133,7 +136,7 @@ class Replacing:
                 others += [
                     self._known.name_of(one)
                     for one in self._known.rivals(machine)
-                    if one.key != f"node/{record.node.id}" and not set(one.macs) & set(machine.macs)
+                    if one.key != f"node/{record.node.id}" and not same_hardware(one, machine)
                 ]
                 try:
                     own = await self._own_s(record)
@@ -146,7 +149,11 @@ class Replacing:
                     continue
                 macs = [machine.mac]
                 if len(record.node.macs) > 1:
-                    macs += [mac for mac in machine.macs if mac != machine.mac]
+                    macs += [
+                        mac
+                        for mac in machine.macs
+                        if mac != machine.mac and not self._known.is_shared(mac, machine)
+                    ]
                 await self._consider(
                     record, macs, "what it reports", others, own, set(machine.macs)
                 )
@@ -164,7 +171,7 @@ class Replacing:
         where: str,
         others: Iterable[str],
         own_s: float,
-        same: Iterable[str] = (),
+        same: Collection[str] = (),
     ) -> None:
         """Takes a machine for a node, or says why not."""
         node = record.node.id
@@ -178,7 +185,7 @@ class Replacing:
             *(
                 one.mac
                 for one in self._known.claimants(record)
-                if one.mac not in mine and not mine & set(one.macs)
+                if not (mac in one.macs and (one.mac in mine or not same))
             ),
         ]
         why = (

@@ -16,6 +16,7 @@ from layercake.features.machines.hardware.whereabouts import Claim
 from layercake.features.machines.module import Whereabouts, claims
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Record, Store
+from minos.placeholders import is_default_address, is_placeholder
 from minos.survey.sanitize import identity
 
 T = TypeVar("T")
@@ -187,3 +188,10 @@ def summary(
         place=port,
         accepted=before.accepted if before is not None else False,
     )
+
+
+def bmc_marks(machine: Machine) -> list[str]:
+    """By what a BMC that answers is known to be a machine's."""
+    address = "" if is_default_address(machine.bmc) else machine.bmc
+    uuid = "" if is_placeholder(machine.uuid) else machine.uuid.lower()
+    return [mark for mark in (address, uuid) if mark]

@@ -12,54 +12,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from layercake.features.rolls.facts import NodePhase, NodeRoll, Phase, Roll
+from layercake.features.slurm.scontrol import Scontrol, SlurmNode, parse
 from layercake.features.thermal.heat import COOL, Heat
 from layercake.fleet import events
-from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
+from layercake.kraken.errors import LayercakeError
 from layercake.kraken.events import EventKind
 
+__all__ = ("MAINTENANCE", "WARM", "Orders", "Scontrol", "Slurm", "SlurmNode", "orders", "parse")
+
 log = logging.getLogger("layercake.slurm")
-_WORKING = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 _UNDER_WAY = (NodePhase.SWITCHING, NodePhase.WATCHING, NodePhase.CONDEMNED, NodePhase.RETURNING)
 _READY = (NodePhase.STAGED, NodePhase.BUSY)
 _HOLDS = (NodePhase.STAGING, *_READY)
-_OURS = re.compile(r"layercake roll ([0-9]{1,9})")
-_NAME = re.compile(r"NodeName=(\S+)")
-_STATE = re.compile(r"\sState=(\S+)")
-_REASON = re.compile(r"\sReason=(.*?)(?: \[[^\]]*\])?\s*$")
-_AT_ONCE = 200
 MAINTENANCE = "layercake maintenance"
 """Slurm's reason for a node that we drained because it is in maintenance."""
 WARM = "layercake too warm"
 """... because it is too warm, and the inventory wants it drained then."""
-LIMIT_S = 30.0
-"""How long scontrol may take; a slurmctld that is away keeps it that long at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlurmNode:
-    """A node as slurmctld has it: the words of its state ("IDLE", "DRAIN", ...) and why it is
-    drained."""
-
-    states: frozenset[str]
-    reason: str = ""
-
-    @property
-    def drained(self) -> bool:
-        """Whether nothing runs there and nothing will begin."""
-        return "DRAIN" in self.states and not self.states & _WORKING
-
-    @property
-    def roll(self) -> int:
-        """The roll that it was drained for, 0 for none."""
-        match = _OURS.fullmatch(self.reason) if "DRAIN" in self.states else None
-        return int(match[1]) if match else 0
 
 
 class Scheduler(Protocol):
@@ -73,82 +46,6 @@ class Scheduler(Protocol):
 
     async def resume(self, names: Sequence[str]) -> None:
         """Lets jobs begin there again."""
-
-
-class Scontrol:
-    """A real slurmctld, by the program scontrol and a slurm.conf."""
-
-    def __init__(self, conf: str) -> None:
-        self._conf = conf
-
-    async def _run(self, what: str, *words: str) -> str:
-        environment = {
-            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
-            "SLURM_CONF": self._conf,
-            "LC_ALL": "C.UTF-8",
-        }
-        try:
-            process = await asyncio.create_subprocess_exec(
-                "scontrol",
-                *words,
-                env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except FileNotFoundError:
-            raise OperationFailed(
-                f"cannot {what}: scontrol is not installed", hint="apt-get install slurm-client"
-            ) from None
-        try:
-            async with asyncio.timeout(LIMIT_S):
-                out, trouble = await process.communicate()
-        except TimeoutError:
-            raise Unreachable(
-                f"cannot {what}: slurmctld does not answer", hint="look at it: scontrol ping"
-            ) from None
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode:
-            lines = (trouble or out).decode("utf-8", "replace").strip().splitlines()
-            raise OperationFailed(
-                f"cannot {what}: {lines[-1] if lines else 'scontrol has failed'}"[:400],
-                hint=f"try it: SLURM_CONF={self._conf} scontrol ping",
-            )
-        return out.decode("utf-8", "replace")
-
-    async def nodes(self) -> dict[str, SlurmNode]:
-        """By `scontrol show nodes`."""
-        return parse(await self._run("read Slurm's nodes", "-o", "show", "nodes"))
-
-    async def drain(self, names: Sequence[str], reason: str) -> None:
-        """By State=DRAIN."""
-        await self._update("drain", names, "State=DRAIN", f"Reason={reason}")
-
-    async def resume(self, names: Sequence[str]) -> None:
-        """By State=RESUME."""
-        await self._update("resume", names, "State=RESUME")
-
-    async def _update(self, what: str, names: Sequence[str], *words: str) -> None:
-        for start in range(0, len(names), _AT_ONCE):
-            some = ",".join(names[start : start + _AT_ONCE])
-            await self._run(f"{what} {some[:200]}", "update", f"NodeName={some}", *words)
-
-
-def parse(text: str) -> dict[str, SlurmNode]:
-    """The nodes of `scontrol -o show nodes`, one in a line. A state is words with "+" between, some
-    ending in a sign."""
-    found = {}
-    for line in text.splitlines():
-        name = _NAME.match(line)
-        state = _STATE.search(line)
-        reason = _REASON.search(line)
-        if name and state:
-            words = frozenset(word.rstrip("*~#!%$@^-") for word in state[1].upper().split("+"))
-            found[name[1]] = SlurmNode(words, reason[1] if reason else "")
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,11 +91,20 @@ class Thermal(NodePart, frozen=True, kw_only=True):
 
 
 def complete(given: dict[str, Any]) -> dict[str, Any]:
-    """Raises Mistake for a cap of no watts."""
+    """Raises Mistake for a cap of no watts, and for what no action would use."""
     if given.get("cap_w") is None and "cap" in (*given.get("high", ()), *given.get("critical", ())):
         raise Mistake(
             "thermal.cap_w is missing, and its power shall be capped", "as cap_w: 300", "high"
         )
+    wanted = (*given.get("high", ()), *given.get("critical", ()))
+    for key, action in (("governor", "governor"), ("cap_w", "cap")):
+        if given.get(key) is not None and action not in wanted:
+            raise Mistake(
+                f"thermal.{key} is given, and neither high nor critical has {action}: it would "
+                "have no effect",
+                f"write high: [{action}], or remove it",
+                key,
+            )
     return given
 
 

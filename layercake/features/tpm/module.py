@@ -100,6 +100,12 @@ def complete(given: dict[str, Any]) -> dict[str, Any]:
             "tpm: recorded, or required",
             "secrets",
         )
+    if given.get("tpm_registers") and given.get("tpm", "none") == "none":
+        raise Mistake(
+            "tpm_registers is given, and no TPM is asked for anything: it would have no effect",
+            "tpm: recorded, or required; or remove it",
+            "tpm_registers",
+        )
     return given
 
 

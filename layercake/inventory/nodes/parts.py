@@ -14,7 +14,7 @@ from layercake.inventory.problems import Mark, Problems
 from layercake.inventory.rules import Keys
 from layercake.inventory.sections import Field
 from layercake.moduleapi.fields import Mistake
-from layercake.moduleapi.module import NodePart, Part
+from layercake.moduleapi.module import NodePart, Part, Traits
 
 
 class PartReader:
@@ -47,6 +47,23 @@ class PartReader:
             if read is not None:
                 parts[module] = read
         return parts
+
+    def check(self, node: MergedNode, parts: Mapping[str, NodePart], traits: Traits) -> None:
+        """Reports what of its parts does not go together with the rest of a node."""
+        for module, read in parts.items():
+            part = self._parts[module]
+            try:
+                part.suits(read, traits)
+            except Mistake as mistake:
+                prefix = f"{part.key}." if part.key else ""
+                field = node.fields.get(f"{prefix}{mistake.field}") or node.fields.get(
+                    f"{prefix}{mistake.field.rpartition('.')[0]}."
+                )
+                self._problems.add(
+                    field.mark if field is not None else node.mark,
+                    f"node {node.label}: {mistake.message}",
+                    mistake.hint,
+                )
 
     def _read_part(self, module: str, part: Part, node: MergedNode) -> NodePart | None:
         """A part with keys of its own, None if the node has none or a mistake was found in it."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from minos.agent.disks.layout import KEPT, Layout, read_mark, short
 from minos.agent.disks.scan import Disk, matches
+from minos.storage.block_devices import paths_of_disks
 
 BLANK = "BLANK"
 FOREIGN = "FOREIGN"
@@ -41,7 +42,7 @@ def judge(
     """A verdict for each layout. `disks` have what they hold in `holds`; `free` are the kernel
     names of those that a person has given free; `again`: the node has not been started anew since
     the scratch was made, so that is what it was."""
-    claimed = _claims(layouts, disks)
+    claimed = _claims(layouts, [paths[0] for paths in paths_of_disks(disks)])
     return [_one(layout, claimed, node, free, again) for layout in layouts]
 
 

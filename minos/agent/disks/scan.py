@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from minos.storage.block_devices import Belongs, capacity, devices, paths_of_disks, read
+
 SECTOR = 512
 DEV = Path("/dev")
 _MOST_ENTRIES = 1024
+_LISTED = (Belongs.MACHINE, Belongs.NETWORK)
 _TRANSPORTS = (
     ("/usb", "usb"),
     ("/nvme", "nvme"),
@@ -37,8 +40,8 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk: its kernel name, its lasting names (the serial number, the WWID), its bytes, and
-    where it is."""
+    """A disk: its kernel name, its lasting names (the serial number, the WWID), its bytes,
+    where it is, and its kernel names by other paths."""
 
     name: str
     names: tuple[str, ...]
@@ -49,6 +52,7 @@ class Disk:
     transport: str
     partitions: tuple[Partition, ...] = ()
     holds: str = field(default="", compare=False)
+    others: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -67,20 +71,17 @@ class Disk:
 def all_of(
     names: Callable[[Path], list[str]], sys: Path = Path("/sys"), dev: Path = DEV
 ) -> list[Disk]:
-    """All disks that can be written to: no CD drives, nothing that can be pulled out, nothing made
-    of others. `names` gives the lasting names of one."""
-    disks = []
-    for block in sorted((sys / "block").iterdir()):
-        if (
-            not (block / "device").exists()
-            or _text(block / "removable") == "1"
-            or _text(block / "ro") == "1"
-        ):
-            continue
-        size = int(_text(block / "size") or 0) * SECTOR
-        if size and _text(block / "hidden") != "1":
-            disks.append(_disk(block, size, tuple(names(block)), sys, dev))
-    return disks
+    """All disks that can be written to, each once however many paths there are to it: those of the
+    machine and of networks. `names` gives the lasting names of one."""
+    disks = [
+        _disk(block, size, tuple(names(block)), sys, dev)
+        for block in devices(sys, lambda belongs: belongs in _LISTED)
+        if (size := capacity(block)) and read(block / "ro") != "1"
+    ]
+    return [
+        replace(first, others=tuple(other.name for other in others))
+        for first, *others in paths_of_disks(disks)
+    ]
 
 
 def _disk(block: Path, size: int, names: tuple[str, ...], sys: Path, dev: Path) -> Disk:
@@ -89,9 +90,9 @@ def _disk(block: Path, size: int, names: tuple[str, ...], sys: Path, dev: Path) 
         block.name,
         names,
         size,
-        _text(block / "device/model") or _text(block / "device/name"),
+        read(block / "device/model") or read(block / "device/name"),
         place,
-        _text(block / "queue/rotational") == "1",
+        read(block / "queue/rotational") == "1",
         next((its for part, its in _TRANSPORTS if part in place), ""),
         partitions(block, dev),
     )
@@ -101,10 +102,10 @@ def partitions(block: Path, dev: Path = DEV) -> tuple[Partition, ...]:
     """The partitions of a disk, by their numbers, with their names as they stand on it: the kernel
     does not see a new name of one that is in use."""
     partitions = [
-        (number.parent.name, int(_text(number) or 0)) for number in block.glob("*/partition")
+        (number.parent.name, int(read(number) or 0)) for number in block.glob("*/partition")
     ]
     labels = (
-        gpt_names(dev / block.name, int(_text(block / "queue/logical_block_size") or SECTOR))
+        gpt_names(dev / block.name, int(read(block / "queue/logical_block_size") or SECTOR))
         if partitions
         else {}
     )
@@ -171,13 +172,6 @@ def numbers(names: Iterable[str], sys: Path = Path("/sys")) -> set[str]:
     for name in names:
         block = sys / "class/block" / name
         numbers |= {
-            _text(part / "dev") for part in (block, *(n.parent for n in block.glob("*/partition")))
+            read(part / "dev") for part in (block, *(n.parent for n in block.glob("*/partition")))
         }
     return numbers - {""}
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -3,6 +3,7 @@ cleaned and checked here."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -93,6 +94,13 @@ class Disk(_Part, frozen=True):
     smart: str = "not read"
 
 
+_USB_SLOT = re.compile(r"(?:usb)?[0-9]+(?:-[0-9.]+(?::[0-9.]+)?)?", re.ASCII)
+"""An interface of a USB device, as sysfs names it: "1-3.2:1.0"."""
+_USB_NAMES = ("usb", "enx")
+"""How the kernel, and udev, name network cards on USB."""
+_USB_DRIVERS = ("cdc_", "rndis", "usb", "ax88179", "r8152", "asix", "smsc75", "smsc95", "lan78")
+
+
 class Card(_Part, frozen=True):
     """A network card; `mbps` is 0 for one without a link, or that does not say."""
 
@@ -103,6 +111,16 @@ class Card(_Part, frozen=True):
     mbps: int = 0
     slot: str = ""
     kind: str = "ethernet"
+
+    @property
+    def usb(self) -> bool:
+        """Whether it hangs on USB: the host interface of a BMC does, of which all boards may have
+        one MAC address, or another at each boot. It identifies no machine."""
+        return (
+            bool(_USB_SLOT.fullmatch(self.slot))
+            or self.driver.startswith(_USB_DRIVERS)
+            or self.name.startswith(_USB_NAMES)
+        )
 
 
 class Device(_Part, frozen=True):

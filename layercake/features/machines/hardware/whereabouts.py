@@ -70,10 +70,12 @@ def _of(report: Report) -> Iterator[Claim]:
 
 
 def macs(report: Report) -> tuple[str, ...]:
-    """The MAC addresses of its network cards."""
+    """The MAC addresses of its network cards, without those on USB, which identify nobody."""
     return tuple(
         dict.fromkeys(
-            card.mac for card in report.cards if len(card.mac) == 17 and card.kind == "ethernet"
+            card.mac
+            for card in report.cards
+            if len(card.mac) == 17 and card.kind == "ethernet" and not card.usb
         )
     )
 
