@@ -17,6 +17,7 @@ from layercake.kraken.errors import OperationFailed
 from powerman.driver import PowerState, Unsupported
 from powerman.hardware import Fact, facts
 from powerman.health import OK, VALUES, Health
+from powerman.redfish.registry import text_of
 
 # Powering* is a machine on its way: what it will be is read back later.
 _POWER = {
@@ -128,12 +129,8 @@ def message_of(body: Mapping[str, Any]) -> str:
     if not isinstance(error, Mapping):
         return ""
     info = error.get("@Message.ExtendedInfo")
-    texts = (
-        [str(i["Message"]) for i in info if isinstance(i, Mapping) and i.get("Message")]
-        if isinstance(info, list)
-        else []
-    )
-    return ("; ".join(texts) or str(error.get("message") or ""))[:300]
+    texts = [text_of(i) for i in info if isinstance(i, Mapping)] if isinstance(info, list) else []
+    return ("; ".join(filter(None, texts)) or str(error.get("message") or ""))[:300]
 
 
 REDFISH_PATH = re.compile(r"/redfish/[!-~]{1,250}")

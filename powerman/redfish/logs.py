@@ -9,6 +9,7 @@ from layercake.kraken.errors import OperationFailed
 from powerman.driver import LogEntry, LoginRefused, NotNow, Unsupported
 from powerman.redfish.connection import RedfishConnection
 from powerman.redfish.facts import link
+from powerman.redfish.registry import text_of
 
 _HEALTH = {"OK": "ok", "Warning": "warning", "Critical": "critical"}
 _MOST = 4096
@@ -21,7 +22,7 @@ _HARDWARE_LOGS = ("sel", "iml", "log1", "eventlog", "event")
 def redfish_entry(entry: Mapping[str, Any]) -> LogEntry:
     """One LogEntry."""
     severity = entry.get("Severity") or entry.get("MessageSeverity")
-    text = entry.get("Message") or entry.get("MessageId") or ""
+    text = text_of(entry) or entry.get("MessageId") or ""
     at = entry.get("Created") or entry.get("EventTimestamp") or ""
     return LogEntry(str(at), _HEALTH.get(str(severity), "unknown"), str(text))
 

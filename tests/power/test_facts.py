@@ -121,6 +121,28 @@ def test_redfish_errors_are_readable() -> None:
     assert message_of({"error": "odd"}) == message_of({}) == ""
 
 
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (
+            {"MessageId": "Base.1.18.PropertyMissing", "MessageArgs": ["BootSourceOverrideMode"]},
+            "The property BootSourceOverrideMode is a required property and must be included in "
+            "the request.",
+        ),
+        ({"MessageId": "PropertyMissing", "MessageArgs": "odd"}, "The property unknown is a "),
+        ({"MessageId": "Base.1.0.NoSuchThing"}, ""),
+        ({"MessageId": "Maker.1.0.PropertyMissing"}, ""),
+        ({"MessageId": ["odd"]}, ""),
+        ({"Message": "in words", "MessageId": "Base.1.0.PropertyMissing"}, "in words"),
+    ],
+)
+def test_a_message_without_its_text_has_that_of_the_standard(
+    sent: dict[str, Any], text: str
+) -> None:
+    found = message_of({"error": {"@Message.ExtendedInfo": [sent]}})
+    assert found.startswith(text) and bool(found) == bool(text)
+
+
 def test_pyghmi_errors_are_told_apart() -> None:
     assert kind_of(ValueError("Incorrect password provided")) == "login"
     assert kind_of(ValueError("Session no longer connected: timeout")) == "unreachable"
