@@ -302,8 +302,8 @@ class Agents:
     def facts(
         self, record: Record, roll: Roll, node: NodeRoll, now: float, busy: bool, stopped: str
     ) -> NodeFacts:
-        """See Subject. No image notices, so nobody is too BUSY for it. A node is silent from the end
-        of one agent to the start of the next: while it switches it is waited for, not lost."""
+        """See Subject. No image notices, so nobody is too BUSY for it. Between the end of one agent
+        and the start of the next a node is silent: it is waited for, not lost."""
         known = _common(record, now, False, stopped)
         mine = record.boots
         moving = node.state in _MOVING
