@@ -32,13 +32,12 @@ class PowerState(enum.Enum):
 
 class NotNow(Unreachable):
     """The BMC answers that it cannot do it at present: it starts, or has too much to do. It is
-    waited for like one that is silent. `retry_after` is what it says of when, as Retry-After of
-    HTTP has it."""
+    waited for like one that is silent. `retry_s`: seconds after which it may be asked again, 0 if
+    it does not say."""
 
-    def __init__(self, message: str, retry_after: str = "") -> None:
+    def __init__(self, message: str, retry_s: int = 0) -> None:
         super().__init__(message, hint="a BMC that has just started takes a minute or two")
-        self.retry_s = int(retry_after) if retry_after.isdecimal() and len(retry_after) < 6 else 0
-        """Seconds after which it may be asked again, 0 if it does not say."""
+        self.retry_s = retry_s
 
 
 class LoginRefused(OperationFailed):

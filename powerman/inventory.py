@@ -370,6 +370,13 @@ def _check_username(given: dict[str, Any]) -> None:
 
 def suits(bmc: Bmc, node: Traits) -> None:
     """Whether a node can be booted by its BMC so. Raises Mistake."""
+    if bmc.driver == SIM and not node.simulated:
+        raise Mistake(
+            "driver: sim is for the nodes of `layercake sim`, and this head's are real: nothing "
+            "would be switched",
+            "write ipmi, redfish or command",
+            "driver",
+        )
     if bmc.boot == "uri" and node.firmware != "uefi":
         raise Mistake(
             f"bmc.boot: uri is UEFI HTTP Boot, and its firmware is {node.firmware}: no boot would "
@@ -474,7 +481,8 @@ def secret_to(bmc: Bmc) -> str:
         if bmc.driver != "redfish" or bmc.verify_tls is True
         else f", verify_tls: {str(bmc.verify_tls).lower()}"
     )
-    return f"{bmc.driver} {bmc.address} port {bmc.port}{trust}"
+    key = ", with its own key" if bmc.key is not None else ""
+    return f"{bmc.driver} {bmc.address} port {bmc.port}{trust}{key}"
 
 
 def warnings(bmc: Bmc) -> tuple[str, ...]:

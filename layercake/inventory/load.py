@@ -51,6 +51,7 @@ def load(
     known_arches: Collection[str] | None = None,
     known_profiles: Mapping[str, str] | None = None,
     heads: Sequence[str] = (),
+    simulated: bool = True,
     cache: EntryCache | None = None,
 ) -> Inventory:
     """The inventory in a text, or in the file at a Path. `file` is the name used in messages,
@@ -59,7 +60,8 @@ def load(
     With `known_images`, an image that is not among them is a mistake; with `known_arches`, so is a
     node of another architecture; with `known_profiles`, so is one of another boot profile; with
     `heads`, the head's addresses with the length of their prefixes, so is a node that is neither in
-    the network of the first nor in one of the inventory's. Raises InventoryErrors (an InputError)
+    the network of the first nor in one of the inventory's; without `simulated`, so is a made-up
+    node. Raises InventoryErrors (an InputError)
     with every mistake found, and InputError when the file cannot be read. No secret is read here.
     `cache` is of readings before, by the same parts: what it has makes this one faster, and no
     other.
@@ -72,7 +74,9 @@ def load(
     if isinstance(root, Table):
 
         def loader(problems: Problems) -> _Loader:
-            return _Loader(problems, root, known_images, parts, known_arches, known_profiles, heads)
+            return _Loader(
+                problems, root, known_images, parts, known_arches, known_profiles, heads, simulated
+            )
 
         if cache is not None and not problems.found:
             with contextlib.suppress(ReadWithoutCache):
@@ -98,6 +102,7 @@ class _Loader:
         known_arches: Collection[str] | None = None,
         known_profiles: Mapping[str, str] | None = None,
         heads: Sequence[str] = (),
+        simulated: bool = True,
     ) -> None:
         self._problems = problems
         self._root = root
@@ -106,7 +111,9 @@ class _Loader:
             known_arches and sorted(known_arches),
             known_profiles,
             list(heads),
+            simulated,
         )
+        self._simulated = simulated
         self._nodes: dict[str, Node] = {}
         self._declared = 0
         self._parts = parts
@@ -237,7 +244,7 @@ class _Loader:
             return
         network = self._addresses.network_of(merged)
         if not merged.any_broken("ip", "arch", "firmware"):
-            traits = Traits(merged.fields["ip"].value, arch, firmware)
+            traits = Traits(merged.fields["ip"].value, arch, firmware, self._simulated)
             self._part_reader.check(merged, parts, traits)
         if "mac" not in merged.fields and not recognised:
             return

@@ -157,11 +157,13 @@ def references(part: NodePart) -> list[SecretRef]:
 
 
 class Traits(NamedTuple):
-    """What a node is whatever its modules say: its address, architecture and firmware."""
+    """What a node is whatever its modules say: its address, architecture and firmware, and whether
+    it may be one that is made up (`layercake sim`)."""
 
     ip: str
     arch: str
     firmware: str
+    simulated: bool = True
 
 
 @dataclass(frozen=True, slots=True)

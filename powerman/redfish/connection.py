@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -37,6 +39,7 @@ _CONNECT_S = 2.3
 _DECAY = 0.8
 _REDIRECTS = 3
 _PAGES = 64
+_MOST_DIGITS = 6
 _NOT_NOW = frozenset({429, 500, 502, 503, 504})
 _TAG_REFUSED = frozenset({412, 428})
 
@@ -55,7 +58,7 @@ class Response:
     tag: str = ""  # ETag
     location: str = ""  # where it sends us
     token: str = ""  # X-Auth-Token
-    retry_after: str = ""
+    retry_s: int = 0  # Retry-After
     basic: bool | None = None  # of a 401: whether it takes Basic; None if it does not say
 
 
@@ -186,7 +189,7 @@ class RedfishConnection:
         if status in (401, 403):
             raise login_refused(where, self._spec.username, message_of(answer.body))
         if status in _NOT_NOW:
-            raise NotNow(f"cannot {method} {path} at {where} now: {why}", answer.retry_after)
+            raise NotNow(f"cannot {method} {path} at {where} now: {why}", answer.retry_s)
         if status == 404 and missing:
             raise Unsupported(f"cannot use the BMC at {where}: {missing}")
         kind = NoSuchPath if status == 404 else OperationFailed
@@ -275,9 +278,22 @@ def _response(response: aiohttp.ClientResponse, body: Mapping[str, Any]) -> Resp
         tag=header.get("ETag", ""),
         location=header.get("Location", ""),
         token=header.get("X-Auth-Token", ""),
-        retry_after=header.get("Retry-After", ""),
+        retry_s=retry_seconds(header.get("Retry-After", ""), header.get("Date", "")),
         basic=any(one.startswith("basic") for one in schemes) if schemes else None,
     )
+
+
+def retry_seconds(after: str, date: str) -> int:
+    """Seconds of a Retry-After: they are said as such, or as a date, which is compared with the
+    answer's own Date, for a BMC's clock may be years behind (RFC 9110, section 10.2.3). 0 for what
+    says neither."""
+    if after.isascii() and after.isdecimal() and len(after) < _MOST_DIGITS:
+        return int(after)
+    try:
+        left = parsedate_to_datetime(after) - parsedate_to_datetime(date)
+    except (ValueError, TypeError, OverflowError):  # TypeError: one has a zone, one has none
+        return 0
+    return min(max(0, math.ceil(left.total_seconds())), 10**_MOST_DIGITS - 1)
 
 
 def tag_forms(body_tag: str, header_tag: str) -> list[str]:

@@ -4,6 +4,7 @@ happens by default."""
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,30 @@ async def test_an_inventory_with_mistakes_changes_nothing(world: World) -> None:
         )
     assert len(caught.value.problems) >= 2
     assert world.head.store.names == ["n0", "n1"]
+
+
+async def test_a_made_up_bmc_is_for_a_simulation_alone(tmp_path: Path) -> None:
+    text = INVENTORY.replace(
+        "ip: 10.1.0.10", "ip: 10.1.0.10, bmc: {driver: sim, address: 10.2.0.9}"
+    )
+    for simulated in (False, True):
+        directory = tmp_path / str(simulated)
+        directory.mkdir()
+        world = World(directory, simulated=simulated)
+        world.open()
+        try:
+            if simulated:
+                assert (await world.ops.inventory.plan(text, "rack.yaml"))["changes"]
+                continue
+            with pytest.raises(InventoryErrors) as caught:
+                await world.ops.inventory.plan(text, "rack.yaml")
+            assert "driver: sim is for the nodes of `layercake sim`" in str(caught.value)
+            assert [p.line for p in caught.value.problems] == [
+                1 + text.split("driver: sim")[0].count("\n")
+            ]
+        finally:
+            await world.close_head()
+            world.client.close()
 
 
 async def test_defect_3_deleting_a_node_needs_a_word_and_harms_nothing(world: World) -> None:

@@ -11,6 +11,7 @@ from layercake.kraken.errors import InputError, OperationFailed
 from powerman.driver import PowerState, Unsupported
 from powerman.ipmi.facts import boot_network_data, parse_power
 from powerman.ipmi.pyghmi_worker import kind_of
+from powerman.redfish.connection import retry_seconds
 from powerman.redfish.facts import Targets, choose_reset, message_of
 from powerman.redfish.facts import parse_power as parse_redfish_power
 from powerman.service import phase
@@ -154,3 +155,22 @@ def test_polls_are_spread_over_the_period() -> None:
     assert places[0] >= 0.0
     assert places[-1] < 1.0
     assert max(b - a for a, b in itertools.pairwise(places)) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("after", "seconds"),
+    [
+        ("7", 7),
+        ("Wed, 21 Oct 2015 07:28:10 GMT", 10),
+        ("Wed, 21 Oct 2015 07:27:00 GMT", 0),
+        ("Wed, 21 Oct 9999 07:28:10 GMT", 999_999),
+        ("Wed, 21 Oct 2015", 0),
+        ("-5", 0),
+        ("1" * 5000, 0),
+        ("", 0),
+    ],
+)
+def test_a_retry_after_is_seconds_or_a_date_by_the_bmcs_own_clock(after: str, seconds: int) -> None:
+    assert retry_seconds(after, "Wed, 21 Oct 2015 07:28:00 GMT") == seconds
+    if ":" in after:
+        assert retry_seconds(after, "") == 0

@@ -37,6 +37,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.part(Guard),
         kernel.part(Machines),
         kernel.settings.beside_nodes,
+        kernel.settings.simulated,
     )
     operations = InventoryChanges(means, files, kernel.part(NodeFiles).spread, readers)
     views = SiteViews(store, kernel.networks, kernel.settings, kernel.modules.ask)

@@ -66,7 +66,7 @@ Spread = Callable[[], Awaitable[None]]
 @dataclass(frozen=True, slots=True)
 class Means:
     """With what an inventory is made the desired state. `beside` are the head's addresses with the
-    length of their prefixes."""
+    length of their prefixes; `simulated`: its nodes are made up."""
 
     store: Store
     table: Table
@@ -82,6 +82,7 @@ class Means:
     guard: Guard
     machines: Machines
     beside: Sequence[str]
+    simulated: bool
 
 
 class InventoryChanges:
@@ -101,6 +102,7 @@ class InventoryChanges:
             means.images,
             means.boots,
             means.beside,
+            means.simulated,
         )
         self._plans = readers.plans
         self._applied = readers.applied

@@ -26,7 +26,8 @@ from layercake.moduleapi.sandboxed_job import SandboxedJob
 
 
 class InventoryReader:
-    """`beside` are the head's addresses with the length of their prefixes."""
+    """`beside` are the head's addresses with the length of their prefixes; `simulated`: its nodes
+    are made up."""
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class InventoryReader:
         images: ImageStore,
         boots: BootSets,
         beside: Sequence[str],
+        simulated: bool,
     ) -> None:
         self._store = store
         self._table = table
@@ -45,6 +47,7 @@ class InventoryReader:
         self._images = images
         self._boots = boots
         self._beside = beside
+        self._simulated = simulated
         self._marks: dict[str, tuple[Node, bytes]] = {}
 
     async def read(self, job: SandboxedJob, text: str, file: str) -> NewInventory:
@@ -77,6 +80,7 @@ class InventoryReader:
             marks,
             *await asyncio.to_thread(self.boot_sets),
             list(self._beside),
+            self._simulated,
         )
         if is_small(text):
             return await asyncio.to_thread(answer, question)

@@ -39,7 +39,8 @@ class Question(msgspec.Struct, frozen=True):
     with a part of a node are ("package.module:NAME"), the marks of the nodes that are known
     (Node.mark), and the architectures and profiles that there are boot sets for, {profile: its
     architecture}, the site's default as ""; None: they are not looked at. `heads` are the head's
-    addresses with the length of their prefixes (inventory.load)."""
+    addresses with the length of their prefixes (inventory.load). `simulated`: nodes may be made
+    up."""
 
     text: str
     file: str
@@ -49,6 +50,7 @@ class Question(msgspec.Struct, frozen=True):
     arches: list[str] | None = None
     profiles: dict[str, str] | None = None
     heads: list[str] = []
+    simulated: bool = True
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -127,6 +129,7 @@ def answer(question: Question, remembered: Remembered | None = None) -> Answer:
             known_arches=question.arches,
             known_profiles=question.profiles,
             heads=question.heads,
+            simulated=question.simulated,
             cache=remembered.entries,
         )
     except InventoryErrors as errors:
