@@ -9,13 +9,14 @@ from msgspec import Meta
 
 from layercake.moduleapi.module import Call, NodeRequest, Role, call
 from powerman import capping
+from powerman.addresses import ip_in
 from powerman.console.calls import CONSOLE_CALLS, Nothing
 from powerman.driver import LogEntry, Sensor, Unsupported
 from powerman.hardware import Fact
 from powerman.inspect.inspection import InspectedBmc
 from powerman.inspect.latency import DriverLatency
 from powerman.inspect.scan import PAGE, FoundBmc
-from powerman.inventory import COMMAND, ip_in
+from powerman.inventory import COMMAND
 
 MOST_WATTS = 65535
 """DCMI has two bytes for them."""

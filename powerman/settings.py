@@ -14,7 +14,8 @@ from layercake.base.text import nearest, show
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import LABEL, NEWER, Check, Mistake
 from powerman import inventory
-from powerman.inventory import COMMAND, DEFAULT_PORTS, LONGEST_S, SIM, TIMEOUT_S, Bmc, key_of
+from powerman.addresses import PLACE, key_of
+from powerman.inventory import COMMAND, DEFAULT_PORTS, LONGEST_S, SIM, TIMEOUT_S, Bmc
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -296,7 +297,7 @@ def _check_login(spec: BmcSpec, *, has_password: bool) -> None:
     if spec.driver == COMMAND:
         if not LABEL.fullmatch(spec.program):
             raise Mistake(f"bmc.program is {show(spec.program)}, expected a name of power.programs")
-        if not inventory.PLACE.fullmatch(spec.address):
+        if not PLACE.fullmatch(spec.address):
             raise Mistake(f"bmc.address is {show(spec.address)}, which no program is told")
         if re.search(r"[\n\r\0]", spec.password):
             raise Mistake("its bmc.password has more than one line")

@@ -17,7 +17,8 @@ from layercake.inventory.load import load
 from layercake.inventory.schema import Inventory, Node
 from layercake.kraken.errors import InputError
 from layercake.sim.fleet.machine import MachineIdentity
-from powerman.inventory import SIM, Bmc, key_of
+from powerman.addresses import key_of
+from powerman.inventory import SIM, Bmc
 
 MOST = 100_000
 _TEXT = "tag:yaml.org,2002:str"

@@ -290,10 +290,10 @@ def retry_seconds(after: str, date: str) -> int:
     if after.isascii() and after.isdecimal() and len(after) < _MOST_DIGITS:
         return int(after)
     try:
-        left = parsedate_to_datetime(after) - parsedate_to_datetime(date)
+        left = (parsedate_to_datetime(after) - parsedate_to_datetime(date)).total_seconds()
     except (ValueError, TypeError, OverflowError):  # TypeError: one has a zone, one has none
         return 0
-    return min(max(0, math.ceil(left.total_seconds())), 10**_MOST_DIGITS - 1)
+    return min(max(0, math.ceil(left)), int(10**_MOST_DIGITS) - 1)
 
 
 def tag_forms(body_tag: str, header_tag: str) -> list[str]:
