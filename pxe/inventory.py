@@ -14,6 +14,7 @@ from msgspec import Meta
 from layercake.base.text import show
 from layercake.moduleapi.fields import LABEL, Check, Mistake, text
 from layercake.moduleapi.module import NAME, NodePart, Traits, Unique
+from layercake.moduleapi.network import Network
 from pxe import kernel_line
 from pxe.dns_settings import HEAD
 
@@ -80,6 +81,14 @@ def _alias(value: object) -> str:
 def suits(boot: Boot, node: Traits) -> None:
     """Whether a node can boot so. Raises Mistake for a key that would have no effect, and for a
     boot that there is no way for."""
+    size = len(boot.kernel_args) + _size(node.network)
+    if size > kernel_line.ROOM - kernel_line.OURS:
+        raise Mistake(
+            f"its kernel_args and the servers and routes of its network have {size} characters; a "
+            f"kernel's command line has room for {kernel_line.ROOM - kernel_line.OURS} of them",
+            "shorten kernel_args, or name fewer routes",
+            "kernel_args",
+        )
     if boot.secure_boot and node.firmware != UEFI:
         raise Mistake(
             f"secure_boot is for UEFI, and its firmware is {node.firmware}: it would have no "
@@ -98,6 +107,15 @@ def suits(boot: Boot, node: Traits) -> None:
             f"BIOS boots by IPv4 alone, and {node.ip} is its only address",
             "write firmware: uefi, or give it an IPv4 address",
         )
+
+
+def _size(network: Network | None) -> int:
+    """Characters of what a network adds to the command line of a node's kernel."""
+    if network is None:
+        return 0
+    routes = (f"{target}@{router}" for target, router in network.routes.items())
+    words = (*network.dns, *network.ntp, *routes, network.domain or "")
+    return sum(len(word) + 1 for word in words)
 
 
 def unique(boot: Boot) -> tuple[Unique, ...]:

@@ -14,7 +14,12 @@ from layercake.base.text import show
 from layercake.moduleapi.fields import Mistake
 
 MOST = 1024
-"""x86 takes 2048 (COMMAND_LINE_SIZE); the rest is for Layercake's own arguments."""
+"""Characters of a node's own arguments."""
+ROOM = 2047
+"""Characters that all of it may have: x86's COMMAND_LINE_SIZE is 2048, the zero byte included."""
+OURS = 790
+"""Characters that Layercake's own arguments have at most, what a network says of names, servers
+and routes left out."""
 WORD = re.compile(r"[A-Za-z0-9_.,:=/@+%~*\[\]!?()^-]+")
 _OTHER = re.compile(r"&&|\|\||[^A-Za-z0-9_.,:=/@+%~*\[\]!?()^ -]")
 _CONSOLE = re.compile(r"[a-zA-Z]{2,12}[0-9]{0,3}(,[0-9]{3,7}([noe]([78]r?)?)?)?")

@@ -244,7 +244,13 @@ class _Loader:
             return
         network = self._addresses.network_of(merged)
         if not merged.any_broken("ip", "arch", "firmware"):
-            traits = Traits(merged.fields["ip"].value, arch, firmware, self._simulated)
+            traits = Traits(
+                merged.fields["ip"].value,
+                arch,
+                firmware,
+                self._simulated,
+                self._networks.get(network),
+            )
             self._part_reader.check(merged, parts, traits)
         if "mac" not in merged.fields and not recognised:
             return

@@ -21,7 +21,7 @@ from layercake.kraken.errors import DeclarationError
 from layercake.kraken.events import EventKind
 from layercake.kraken.mutation import Mutation, summary
 from layercake.kraken.variables import Variable
-from layercake.moduleapi.network import HeadAddress
+from layercake.moduleapi.network import HeadAddress, Network
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
@@ -157,13 +157,14 @@ def references(part: NodePart) -> list[SecretRef]:
 
 
 class Traits(NamedTuple):
-    """What a node is whatever its modules say: its address, architecture and firmware, and whether
-    it may be one that is made up (`layercake sim`)."""
+    """What a node is whatever its modules say: its address, architecture and firmware, whether it
+    may be one that is made up (`layercake sim`), and its network, None for that of the head."""
 
     ip: str
     arch: str
     firmware: str
     simulated: bool = True
+    network: Network | None = None
 
 
 @dataclass(frozen=True, slots=True)

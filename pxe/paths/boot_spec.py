@@ -24,8 +24,8 @@ from pxe.subnet import own
 KERNEL = "vmlinuz"
 INITRD = "minos.img"
 HARDWARE = "hardware.img"
-_KERNEL_LINE_MAX = 2047 - len(f"initrd={HARDWARE} initrd={INITRD} ")
-"""COMMAND_LINE_SIZE of x86 is 2048, the zero byte included; iPXE adds the names of the archives."""
+_KERNEL_LINE_MAX = kernel_line.ROOM - len(f"initrd={HARDWARE} initrd={INITRD} ")
+"""iPXE adds the names of the archives."""
 
 
 def plain_word(what: str, value: str) -> str:
@@ -104,7 +104,7 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: fl
             f"cannot write boot script: the kernel command line of {node.name} has {len(line)} "
             "characters, "
             f"the kernel takes {_KERNEL_LINE_MAX}",
-            hint="shorten kernel_args",
+            hint="shorten kernel_args, or name fewer routes of its network",
         )
     return line
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import Mistake
 from pxe.inventory import console, kernel_args
-from pxe.nodes import Node
+from pxe.nodes import Node, from_record
 from pxe.paths.boot_spec import command_line
 from pxe.settings import Settings
 from tests.support.inventory import load
@@ -158,3 +159,35 @@ def test_a_key_without_effect_is_refused_with_its_line(line: str, key: str, said
 )
 def test_keys_with_effect_are_taken(line: str) -> None:
     assert list(load(f"nodes:\n  {line}\n", "rack.yaml", set()).nodes) == ["n0"]
+
+
+@pytest.mark.parametrize("arguments", [0, 400, 1024])
+@pytest.mark.parametrize("routes", [0, 4, 12, 32])
+def test_a_line_that_is_planned_has_room_in_a_kernel(
+    node: Node, settings: Settings, arguments: int, routes: int
+) -> None:
+    """With everything else as long as it gets."""
+    word = "fd00:99:1111:2222:3333:4444:5555:"
+    network: dict[str, object] = {
+        "subnet": "fd00:99:1111:2222::/64",
+        "gateway": f"{word}ffff",
+        "dns": [f"{word}{number:x}" for number in range(0xF000, 0xF002)],
+        "mtu": 9000,
+        "routes": {f"{word[:-1]}:{n + 4096:x}/128".replace("99", "98"): f"{word}fffe"
+                   for n in range(routes)},
+    }  # fmt: skip
+    entry = {"mac": "52:54:00:00:00:01", "ip": f"{word}eeee", "firmware": "uefi",
+             "kernel_args": "a" * arguments}  # fmt: skip
+    text = yaml.safe_dump({"networks": {"far": network}, "nodes": {"n" * 63: entry}})
+    longest = dataclasses.replace(
+        from_record("f" * 32, {"name": "n" * 63, "macs": [entry["mac"]], "ip": entry["ip"],
+                               "network": {"name": "far", **network}}, settings),
+        kernel_args="a" * arguments, boot_set="b" * 64, console="ttyAMA99,115200n8r", stranger=True,
+    )  # fmt: skip
+    try:
+        load(text, "rack.yaml", set())
+    except InventoryErrors as errors:
+        assert "a kernel's command line has room for" in str(errors)
+        assert arguments + 79 * routes > 900, "there was room"
+    else:
+        assert boots(longest, settings, kernel_args="a" * arguments)
