@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Mapping
+from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
 
@@ -85,10 +86,24 @@ def tls_reason(error: BaseException) -> str:
     return ""
 
 
-def http_cause(status: int, location: str) -> str:
-    """A hint for an HTTP status that is not what was asked for, "" without one."""
-    if 300 <= status < 400 and location.startswith("https:"):
+def http_cause(status: int, location: str, address: str) -> str:
+    """A hint for an HTTP status that is not what was asked for, "" without one. `address` is the
+    root of the service."""
+    if not 300 <= status < 400:
+        return ""
+    here, there = urlsplit(address), _split(location)
+    if there.hostname == here.hostname and there.scheme == "https" != here.scheme:
         return "it sends us to HTTPS: bmc.address with https://"
-    if 300 <= status < 400:
-        return "it sends us to another service: is bmc.address right?"
-    return ""
+    if there.hostname == here.hostname and there.scheme == here.scheme:
+        return f"it sends us to another port: bmc.address {there.scheme}://{there.netloc}"
+    return "it sends us to another service: is bmc.address right?"
+
+
+def _split(location: str) -> SplitResult:
+    """A Location; one without sense has no host."""
+    try:
+        found = urlsplit(location)
+        _ = found.port
+    except ValueError:
+        return urlsplit("")
+    return found if "@" not in found.netloc and found.netloc.isprintable() else urlsplit("")

@@ -194,7 +194,8 @@ class RedfishConnection:
             raise Unsupported(f"cannot use the BMC at {where}: {missing}")
         kind = NoSuchPath if status == 404 else OperationFailed
         raise kind(
-            f"cannot {method} {path} at {where}: {why}", hint=http_cause(status, answer.location)
+            f"cannot {method} {path} at {where}: {why}",
+            hint=http_cause(status, answer.location, self._spec.address),
         )
 
     async def _follow(

@@ -149,6 +149,7 @@ def test_dhclient_that_starts_again_asks_for_what_it_had(hosting: Any, dhclient:
     for times in (1, 2):
         with dhclient.runs():
             wait_until(lambda times=times: hosting.stats().get("dhcp.acked", 0) >= times)  # type: ignore[misc]
+            wait_until(lambda: "fixed-address" in dhclient.leases.read_text())  # it has noted it
     assert hosting.stats()["dhcp.offered"] == 1
 
 

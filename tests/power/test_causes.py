@@ -16,7 +16,7 @@ import pytest
 from vrack.secrets import make_secrets
 
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
-from powerman.redfish.causes import TLS_CAUSES, cannot_connect
+from powerman.redfish.causes import TLS_CAUSES, cannot_connect, http_cause
 from powerman.redfish.driver import RedfishDriver
 from powerman.redfish.web import Web
 from powerman.settings import BmcSpec
@@ -189,6 +189,22 @@ async def test_https_alone_is_named() -> None:
     with server(redirect) as port:
         error = await failure(port, "http")
     assert error.hint == "it sends us to HTTPS: bmc.address with https://"
+
+
+@pytest.mark.parametrize(
+    ("location", "hint"),
+    [
+        ("https://bmc:8080/redfish/v1/", "another port: bmc.address https://bmc:8080"),
+        ("https://other/redfish/v1/", "another service"),
+        ("https://user:hunter2@bmc:1/x", "another service"),
+        ("https://bmc:99999999/", "another service"),
+        ("//[", "another service"),
+    ],
+)
+def test_where_a_redirect_leads_is_named(location: str, hint: str) -> None:
+    said = http_cause(301, location, "https://bmc")
+    assert hint in said and "hunter2" not in said
+    assert not http_cause(400, location, "https://bmc")
 
 
 @pytest.mark.parametrize("reason", sorted(TLS_CAUSES))
