@@ -17,6 +17,8 @@ MAX_NODES = 1 << 17
 MAX_TEXT = 64 * 1024
 SYNTAX = "write a name (n0), a range (n[0-3,7]), a list (n0,n4), a group (@ipmi) or @all"
 _SPARE = 1024
+_PASSES = 32
+"""So many times a range may go through all nodes: each @all is once."""
 
 
 class BadRange(InputError):
@@ -35,6 +37,8 @@ _ALLOWED = re.compile(r"[A-Za-z0-9.\-\[\],/@!&^_]+")
 _BRACKET = re.compile(r"([0-9]*)\[([^\[\]]*)\]")
 _SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?:/([1-9][0-9]{0,8}))?)?")
 _GROUP = re.compile(r"@([A-Za-z0-9._-]*)")
+_OPERATOR = re.compile(r"([,!&^])(?![^\[]*\])")
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _NUMBERED = re.compile(r"([^0-9]*)([0-9]+)")
 
 
@@ -49,10 +53,10 @@ def names_of(text: str, most: int = MAX_NODES) -> list[str]:
         raise BadRange(text, f"more than {most} names")
     if "@" in text:
         raise BadRange(text, "a group has no place here", hint="write a name or a range (n[0-3])")
-    names = _parse(text)
+    names = _combined(text, {})
     if not names:
         raise BadRange(text, "it names no node", hint="write a name or a range (n[0-3])")
-    return names
+    return _sorted(names)
 
 
 def expand(
@@ -81,11 +85,19 @@ def expand(
             )
     if text[1:] in members and text[0] == "@" and (ordered := _in_order(members[text[1:]])):
         return ordered
-    names = _parse(text, {group: ",".join(sorted(nodes)) for group, nodes in members.items()})
-    _refuse_unknown(text, names, set(known))
+    spelled = sum(len(members[group]) for group in _GROUP.findall(text))
+    if spelled > _PASSES * len(known) + _SPARE:
+        raise BadRange(
+            text,
+            f"its groups have {spelled} nodes together, and there are {len(known)}",
+            hint="name each group once",
+        )
+    names = _combined(text, members)
+    if not names <= members["all"]:
+        _refuse_unknown(text, _sorted(names), members["all"])
     if not names:
         raise BadRange(text, "it names no node", hint=SYNTAX)
-    return names
+    return _sorted(names)
 
 
 def _refuse_unknown(text: str, names: Sequence[str], known: Set[str]) -> None:
@@ -118,22 +130,61 @@ def fold(names: Iterable[str]) -> str:
     return str(NodeSet.fromlist(members, resolver=RESOLVER_NOGROUP))
 
 
-def _parse(text: str, groups: Mapping[str, str] | None = None) -> list[str]:
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-    from ClusterShell.NodeUtils import GroupResolver, GroupResolverError, GroupSource
+def _combined(text: str, groups: Mapping[str, Set[str]]) -> set[str]:
+    """The names that a range stands for, its operators applied from left to right: each costs as
+    much as its operand has names."""
+    operands: dict[str, Set[str]] = {}
 
-    resolver = (
-        RESOLVER_NOGROUP if groups is None else GroupResolver(GroupSource("inventory", groups))
-    )
+    def operand(word: str) -> Set[str]:
+        if word not in operands:
+            operands[word] = _operand(text, word, groups)
+        return operands[word]
+
+    first, *rest = _OPERATOR.split(text)
+    found = set(operand(first))
+    for operator, word in zip(rest[::2], rest[1::2], strict=True):
+        other = operand(word)
+        if operator == ",":
+            found |= other
+        elif operator == "!":
+            found -= other
+        elif operator == "&":
+            found &= other
+        else:
+            found ^= other
+    return found
+
+
+def _operand(text: str, word: str, groups: Mapping[str, Set[str]]) -> Set[str]:
+    """The names of a part of a range without operators."""
+    if not word:
+        raise BadRange(text, "a name is missing beside an operator", hint=SYNTAX)
+    if _PLAIN.fullmatch(word):
+        return {word}
+    if word.startswith("@"):
+        group = word[1:]
+        if group not in groups:
+            raise UnknownName(text, f"there is no group {show(group)}", hint=nearest(group, groups))
+        return groups[group]
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
     try:
-        return [str(name) for name in NodeSet(text, resolver=resolver)]
+        return {str(name) for name in NodeSet(word, resolver=RESOLVER_NOGROUP)}
     except (
         NodeSetException,
-        GroupResolverError,
         ValueError,
         AssertionError,
     ) as error:  # it asserts that no span is too long
         raise BadRange(text, f"{_reason(error)}", hint=SYNTAX) from error
+
+
+def _sorted(names: Collection[str]) -> list[str]:
+    """Names in the order of ClusterShell."""
+    if ordered := _in_order(names):
+        return ordered
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    return [str(name) for name in NodeSet.fromlist(sorted(names), resolver=RESOLVER_NOGROUP)]
 
 
 def _reason(error: Exception) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +14,10 @@ from layercake.kraken.errors import InputError
 
 KNOWN = [f"n{i}" for i in range(12)] + ["head1"]
 GROUPS = {"ipmi": ["n0", "n2"], "redfish": ["n1", "n3"], "none": []}
+
+
+def clustershell(text: str) -> list[str]:
+    return [str(name) for name in NodeSet(text, resolver=RESOLVER_NOGROUP)]
 
 
 @pytest.mark.parametrize(
@@ -35,13 +42,43 @@ def test_ranges_stand_for_nodes(text: str, names: list[str]) -> None:
     st.sets(st.from_regex(r"[a-zA-Z_.-]{1,3}[0-9]{1,4}", fullmatch=True), min_size=1, max_size=12)
 )
 def test_a_whole_group_is_in_the_order_of_its_names_spelled_out(names: set[str]) -> None:
-    """ClusterShell sorts the latter."""
+    """As ClusterShell sorts them."""
     names = {f"n{name}" for name in names}
-    spelled = names_of(",".join(sorted(names)))
+    spelled = clustershell(",".join(sorted(names)))
+    assert names_of(",".join(sorted(names))) == spelled
     assert expand("@all", names) == expand("@some", [*names, "head"], {"some": names}) == spelled
-    assert expand("@all", [*names, "head", "r1n2"]) == names_of(
+    assert expand("@all", [*names, "head", "r1n2"]) == clustershell(
         ",".join(sorted({*names, "head", "r1n2"}))
     )
+
+
+OPERANDS = ["n0", "n[0-3]", "n[2-9/3]", "n[01-03]", "a-b.c", "r[1-2]n[1-3]", "n5", "x"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(",!&^"), st.sampled_from(OPERANDS)), max_size=6),
+    st.sampled_from(OPERANDS),
+)
+def test_operators_do_what_they_do_in_clustershell(rest: list[tuple[str, str]], first: str) -> None:
+    text = first + "".join(f"{operator}{operand}" for operator, operand in rest)
+    right = clustershell(text)
+    if right:
+        assert names_of(text) == right
+    else:
+        with pytest.raises(InputError, match="names no node"):
+            names_of(text)
+
+
+def test_no_range_goes_through_many_nodes_many_times() -> None:
+    known = [f"n{i}" for i in range(10_000)]
+    groups = {"half": known[::2], "none": []}
+    for text in ("@all" + "!@all" * 1600, "@half" + "^@half" * 80, "n0" + ",@all" * 40):
+        with pytest.raises(InputError, match=r"its groups have \d+ nodes together"):
+            expand(text, known, groups)
+    began = time.process_time()
+    assert len(expand("@all" + "!@none" * 9000, known, groups)) == 10_000
+    assert expand("@all" + "^@half" * 30 + "!n1" * 2000, known, groups)[0] == "n0"
+    assert time.process_time() - began < 1.0, "as long as a rack of that size may take"
 
 
 def test_all_must_be_spelled() -> None:
