@@ -37,6 +37,7 @@ _MORE = re.compile(
 )
 """Header fields of requests that want more than their plain answer."""
 _LENGTH = re.compile(rb"\ncontent-length:[\t ]*([0-9]{1,5})[\t ]*(?:\r|$)", re.IGNORECASE)
+_ANY_LENGTH = re.compile(rb"\ncontent-length:", re.IGNORECASE)
 _AUTHORIZATION = re.compile(rb"\nauthorization:[\t ]*(Bearer [!-~]+)[\t ]*(?:\r|$)", re.IGNORECASE)
 
 
@@ -182,6 +183,8 @@ class FastResponder(ProtocolWrapper):
         lengths = _LENGTH.findall(head[3])
         credentials = _AUTHORIZATION.findall(head[3])
         if len(lengths) != (head[1] == b"POST") or len(credentials) > 1:
+            return False
+        if len(_ANY_LENGTH.findall(head[3])) != len(lengths):  # one says what is no plain number
             return False
         end = head.end() + (int(lengths[0]) if lengths else 0)
         if len(data) < end <= _LONGEST:

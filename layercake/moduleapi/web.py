@@ -78,6 +78,28 @@ async def body_of(request: web.Request, most: int) -> bytes:
     return data
 
 
+def is_web_socket(request: web.Request) -> bool:
+    """Whether a request is the beginning of a WebSocket."""
+    return web.WebSocketResponse().can_prepare(request).ok
+
+
+def web_socket(heartbeat_s: float, most: int = 1024) -> web.WebSocketResponse:
+    """A WebSocket whose client may send messages of `most` bytes, none of them packed."""
+    return web.WebSocketResponse(heartbeat=heartbeat_s, max_msg_size=most, compress=False)
+
+
+@web.middleware
+async def _plain_bodies(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Bodies are taken as they come: a packed one may be a thousand times as large as what came."""
+    packed = request.headers.getall("Content-Encoding", ())
+    if any(word.strip().lower() not in ("", "identity") for word in packed):
+        raise web.HTTPUnsupportedMediaType(
+            text="cannot take the request: its body is packed (Content-Encoding)\n",
+            headers={"Accept-Encoding": "identity"},
+        )
+    return await handler(request)
+
+
 @web.middleware
 async def _turns(request: web.Request, handler: Handler) -> web.StreamResponse:
     connection = connection_of(request.transport)
@@ -112,7 +134,7 @@ class WebServer:
         quick: Callable[[PlainRequest], FastResponse | None] | None = None,
         **runner: Any,
     ) -> None:
-        app.middlewares.insert(0, _turns)
+        app.middlewares[:0] = (_turns, _plain_bodies)
         self._limits = limits
         self._quick = quick
         self._idle_s = idle_s
@@ -122,6 +144,7 @@ class WebServer:
             keepalive_timeout=idle_s,
             shutdown_timeout=shutdown_s,
             lingering_time=1.0,
+            auto_decompress=False,
             **runner,
         )
         self._idle: set[asyncio.Transport] = set()

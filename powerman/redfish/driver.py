@@ -46,6 +46,7 @@ from powerman.redfish.sensors import RedfishSensors
 from powerman.redfish.web import Web, tls_context
 from powerman.settings import BmcSpec
 
+_CONSOLE_MESSAGE = 1 << 16
 _ACCOUNTS = f"{ROOT}AccountService/Accounts"
 
 
@@ -194,7 +195,7 @@ class RedfishDriver:
                 ssl=secure,
                 headers=self._connection.login(),
                 heartbeat=20.0,
-                max_msg_size=1 << 20,
+                max_msg_size=_CONSOLE_MESSAGE,
             )
 
     async def _discovered(self) -> Targets:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import ssl
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from layercake.kraken.errors import OperationFailed
 from layercake.moduleapi.tls_client import OutgoingConnections
 
 _BIGGEST = 4 << 20
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
 @functools.cache
@@ -46,7 +48,7 @@ class Web:
 
     def __init__(self) -> None:
         self.connections = OutgoingConnections(limit=0, limit_per_host=2)
-        self.session = self.connections.session(trust_env=False)
+        self.session = self.connections.session(trust_env=False, auto_decompress=False)
 
     async def close(self) -> None:
         """Drops the connections."""
@@ -57,18 +59,29 @@ class Web:
 async def read_json(response: aiohttp.ClientResponse, most: int = _BIGGEST) -> Mapping[str, Any]:
     """The body if it is a JSON object, else {}: errors come as HTML too, and their text is of no
     use. Raises OperationFailed for one that is larger than `most` bytes, unpacked: than any
-    service's."""
+    service's. Some pack it though nobody asked for that."""
     data = bytearray()
     async for piece in response.content.iter_any():
         data += piece
         if len(data) > most:
+            break
+    try:
+        plain = _unpacked(bytes(data), response.headers.get("Content-Encoding", ""), most + 1)
+        if max(len(data), len(plain)) > most:
             response.close()
             raise OperationFailed(
                 f"cannot read what the BMC at {response.url.host} says: it has more than {most:,} "
                 "bytes"
             )
-    try:
-        body = parse_json(bytes(data))
-    except ValueError:
+        body = parse_json(plain)
+    except (ValueError, zlib.error):
         return {}
     return body if isinstance(body, dict) else {}
+
+
+def _unpacked(data: bytes, encoding: str, most: int) -> bytes:
+    """At most so many bytes of what is packed by gzip or zlib (RFC 9110, section 8.4.1). Raises
+    zlib.error."""
+    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
+        return data
+    return zlib.decompressobj(_GZIP_OR_ZLIB).decompress(data, most)

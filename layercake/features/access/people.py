@@ -215,6 +215,8 @@ class People:
             async with aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=context),
                 timeout=aiohttp.ClientTimeout(total=ANSWER_S),
+                headers={"Accept-Encoding": "identity"},
+                auto_decompress=False,
             ) as session:
                 about = await _get(
                     session, f"{issuer.rstrip('/')}/.well-known/openid-configuration"

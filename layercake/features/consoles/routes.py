@@ -20,6 +20,7 @@ from layercake.features.consoles.answers import ConsoleList, ConsoleLog, Console
 from layercake.features.consoles.operations import Attached, Consoles
 from layercake.kraken.errors import InputError, LayercakeError
 from layercake.moduleapi.module import Role
+from layercake.moduleapi.web import is_web_socket, web_socket
 
 STUCK_S = 10.0
 """A client that does not take one message in so long is cut off."""
@@ -99,7 +100,7 @@ class ConsoleRoutes:
 
 
 async def _live(consoles: Consoles, request: web.Request, *, write: bool) -> web.StreamResponse:
-    if not web.WebSocketResponse().can_prepare(request).ok:
+    if not is_web_socket(request):
         raise InputError(
             "cannot open a console: this is no WebSocket",
             hint="GET /v1/nodes/{name}/console/log has what it said",
@@ -108,7 +109,7 @@ async def _live(consoles: Consoles, request: web.Request, *, write: bool) -> web
     who = str(request[CALLER])
     take = write and bool(request.query.get("take"))
     async with consoles.attached(name, who, write=write, take=take) as attached:
-        socket = web.WebSocketResponse(heartbeat=_HEARTBEAT_S, max_msg_size=_TYPED)
+        socket = web_socket(_HEARTBEAT_S, _TYPED)
         await socket.prepare(request)
         sender = asyncio.create_task(_send(request, socket, attached))
         try:

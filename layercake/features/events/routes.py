@@ -21,6 +21,7 @@ from layercake.fleet.table import Table
 from layercake.kraken.errors import InputError
 from layercake.kraken.events import Severity
 from layercake.moduleapi.module import Role
+from layercake.moduleapi.web import is_web_socket, web_socket
 
 BATCH_S = 0.05
 """How long events are gathered at most, while one follows another. The first after a rest is sent
@@ -103,7 +104,7 @@ class EventRoutes:
     )
     async def stream(self, request: web.Request, body: None) -> Any:
         """Events as they happen, by WebSocket."""
-        if not web.WebSocketResponse().can_prepare(request).ok:
+        if not is_web_socket(request):
             raise InputError(
                 "cannot follow events: this is no WebSocket",
                 hint="GET /v1/events has what happened",
@@ -149,7 +150,7 @@ async def follow(request: web.Request, store: Store, show: View) -> web.StreamRe
     what the caller sees, until the client leaves."""
     caller = request[CALLER]
     node, kind, security = (request.query.get(name, "") for name in ("node", "kind", "security"))
-    socket = web.WebSocketResponse(heartbeat=20.0)
+    socket = web_socket(20.0)
     await socket.prepare(request)
     pending: list[Event] = []
     arrived = asyncio.Event()

@@ -80,7 +80,7 @@ class Collector:
         if text := await asyncio.to_thread(self._authorization):
             headers["Authorization"] = text
         async with (
-            aiohttp.ClientSession() as client,
+            aiohttp.ClientSession(auto_decompress=False) as client,
             client.post(
                 self._url,
                 data=msgspec.json.encode(request(entries, self._head)),

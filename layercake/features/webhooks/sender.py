@@ -182,7 +182,7 @@ class Webhook:
             context = ssl.create_default_context(cafile=self._settings.ca or None)
             timeout = aiohttp.ClientTimeout(total=ANSWER_S)
             async with (
-                aiohttp.ClientSession(timeout=timeout) as client,
+                aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as client,
                 client.post(
                     target, data=body, headers=headers, ssl=context, allow_redirects=False
                 ) as answer,
