@@ -112,7 +112,7 @@ class RateLimiter:
             return False
         return True
 
-    def refund(self, key: str) -> None:
-        """Gives back what was spent once."""
+    def refund(self, key: str, cost: float = 1.0) -> None:
+        """Gives back what was spent."""
         left, at = self._left.get(key, (self._burst, self._clock()))
-        self._left[key] = (min(self._burst, left + 1.0), at)
+        self._left[key] = (min(self._burst, left + cost), at)

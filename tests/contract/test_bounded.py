@@ -45,7 +45,7 @@ def faults(path: str, tree: ast.AST) -> Iterator[str]:
 
 
 def test_nothing_is_unpacked_before_it_is_bounded() -> None:
-    found = []
+    found: list[str] = []
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*.py"):
             path = str(file.relative_to(ROOT))

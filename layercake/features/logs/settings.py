@@ -82,7 +82,8 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         str,
         Meta(
             description="The range of nodes whose containers' logs go there too, such as "
-            "`@compute`; empty for none."
+            "`@compute`; empty for none. Of each container or console 200 lines a second are "
+            "sent, 4,000 at once; what is more is left out, and counted."
         ),
     ] = ""
     consoles: Annotated[

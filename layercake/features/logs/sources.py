@@ -16,6 +16,7 @@ from layercake.base.logs.journal import FIELDS
 from layercake.base.logs.lines import Lines, Repeats
 from layercake.base.secrets import Vault
 from layercake.features.consoles.operations import Attached
+from layercake.features.logs.budget import Budget
 from layercake.features.logs.entry import LINE, Entry, plain
 from layercake.features.logs.sender import Sender
 from layercake.features.logs.settings import LogSettings
@@ -81,6 +82,11 @@ class Pieces:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
 
+    def cut(self) -> None:
+        """Something is left out here: what was begun has no end."""
+        self._decoder.reset()
+        self._rest = ""
+
     def add(self, data: bytes) -> list[str]:
         """The lines that are whole now."""
         *whole, self._rest = (self._rest + self._decoder.decode(data)).split("\n")
@@ -103,6 +109,7 @@ class Followers:
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._wanted: dict[Key, list[Sender]] = {}
         self._told: dict[str, str] = {}
+        self._budget = Budget(time.monotonic)
 
     async def run(self) -> None:
         """For ever."""
@@ -181,7 +188,7 @@ class Followers:
             record, "GET", f"/v1/containers/{quote(name, safe='')}/log", query=query
         ) as answer:
             async for data in answer.content.iter_any():
-                self._tell(key, name, record, pieces.add(data))
+                await self._take(key, name, record, pieces, data)
 
     async def _console(self, key: Key, record: Record) -> None:
         pieces = Pieces()
@@ -191,15 +198,28 @@ class Followers:
         try:
             while True:
                 data, _ = await attached.follow()
-                self._tell(key, "console", record, pieces.add(data))
+                await self._take(key, "console", record, pieces, data)
         finally:
             await attached.detach()
 
-    def _tell(self, key: Key, app: str, record: Record, lines: Iterable[str]) -> None:
+    async def _take(self, key: Key, app: str, record: Record, pieces: Pieces, data: bytes) -> None:
+        """What was read becomes lines, as far as the budget goes."""
+        about = "/".join(key)
+        if self._budget.take(about, data):
+            if lost := self._budget.left_out(about):
+                self._tell(key, app, record, [f"{lost} lines were left out here: too many"], 4)
+            self._tell(key, app, record, pieces.add(data))
+        else:
+            pieces.cut()
+        await self._budget.pace(about, len(data))
+
+    def _tell(
+        self, key: Key, app: str, record: Record, lines: Iterable[str], severity: int = 6
+    ) -> None:
         for text in lines:
             entry = Entry(
                 time.time(),
-                6,
+                severity,
                 text,
                 app=app,
                 host=record.name,
