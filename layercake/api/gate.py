@@ -26,7 +26,6 @@ from layercake.moduleapi.module import Role
 from layercake.moduleapi.web import body_of
 
 log = logging.getLogger("layercake.api")
-MAX_BODY = 32 << 20
 Answered = Callable[[Any], Awaitable[web.StreamResponse]]
 """Makes the answer, of the request's body."""
 
@@ -183,6 +182,6 @@ async def _body(operation: Operation, request: web.Request) -> Any:
     if operation.body is None:
         return None
     try:
-        return msgspec.json.decode(await body_of(request, MAX_BODY), type=operation.body)
+        return msgspec.json.decode(await body_of(request, operation.most), type=operation.body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InputError(f"cannot use the request: {error}") from None

@@ -23,6 +23,10 @@ CALLER = web.RequestKey("caller", Caller)
 RANGE = web.RequestKey("range", str)
 """Where a request without a body has its range of nodes, as far as it is the caller's; "" without
 one."""
+SMALL_BODY = 256 << 10
+"""Bytes of a request's body, if its operation says nothing else: it is read in the head's loop."""
+BIG_BODY = 32 << 20
+"""Bytes of the body of a request that holds an inventory, which is read elsewhere."""
 LOOK_S = 0.25
 """How often it is looked whether somebody still waits for an answer that takes long."""
 Answer = Callable[[web.Request, Any], Awaitable[Any]]
@@ -46,8 +50,8 @@ class Reach(enum.Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """What one operation of the API is, without who does it. `body` is the struct of its request,
-    `returns` of its answer, `kinds` are the content types of one that is no JSON, none for a
-    WebSocket; `query` are the names of its parameters. `exec`: it needs the right of this name too.
+    of at most `most` bytes, `returns` of its answer, `kinds` are the content types of one that is
+    no JSON, none for a WebSocket; `query` are the names of its parameters. `exec`: it needs the right of this name too.
     `stream`: its answer goes on, and ends when the token does. `role_of` gives the role of one
     request, where it depends on that; `role` is the lowest then. `nodes_of` gives the nodes that a
     request with Reach.NODES is about. What needs more than a viewer and is no GET is a change, and
@@ -59,6 +63,7 @@ class Operation:
     reach: Reach
     summary: str
     body: type[msgspec.Struct] | None = None
+    most: int = SMALL_BODY
     returns: type[msgspec.Struct] | None = None
     kinds: tuple[str, ...] = ("application/json",)
     query: tuple[str, ...] = ()

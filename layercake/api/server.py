@@ -18,10 +18,10 @@ from aiohttp.typedefs import Handler
 from layercake.agents import pki
 from layercake.agents.pki import Authority
 from layercake.api.access import Access, NotKnown
-from layercake.api.gate import MAX_BODY, Gate
+from layercake.api.gate import Gate
 from layercake.api.local import SocketSettings, by_peer, listen
 from layercake.api.openapi import document
-from layercake.api.route import Route
+from layercake.api.route import BIG_BODY, Route
 from layercake.base import tcp_listener
 from layercake.base.tcp_listener import Limits
 from layercake.dashboard.documentation import DocumentationSite
@@ -162,7 +162,7 @@ class Api:
         return server
 
     def _app(self, *, local: bool) -> web.Application:
-        app = web.Application(client_max_size=MAX_BODY)
+        app = web.Application(client_max_size=BIG_BODY)
         app.router.add_get("/v1/openapi.json", self._openapi)
         for route in self._routes:
             operation = route.operation

@@ -18,6 +18,8 @@ from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import NAME, Part
 from layercake.moduleapi.network import Network
 
+MOST_ENTRY = 32 << 10
+"""Bytes of one node's entry: it is read in the head's loop."""
 _FIXED = ("id", "name", "network", "domains", "groups")
 """What does not stand in an entry, or not alone: a group means what the inventory says of it."""
 
@@ -66,6 +68,7 @@ def changed(
         place, last = _place(entry, key)
         place[last] = value
     groups = {name: {"domain": name in node.domains} for name in node.groups}
+    _check_size(node.name, entry)
     document = {
         "networks": msgspec.to_builtins(networks),
         "groups": groups,
@@ -81,6 +84,19 @@ def changed(
         raise InputError(
             f"cannot change node {node.name}: {first_one.message}{more}", hint=first_one.hint
         ) from None
+
+
+def _check_size(name: str, entry: Mapping[str, Any]) -> None:
+    """Raises InputError for an entry that would take long to read."""
+    try:
+        size = len(msgspec.json.encode(entry))
+    except RecursionError:
+        raise InputError(f"cannot change node {name}: its values are nested too deeply") from None
+    if size > MOST_ENTRY:
+        raise InputError(
+            f"cannot change node {name}: its entry has {size} bytes, at most {MOST_ENTRY} fit",
+            hint="change the inventory and apply it",
+        )
 
 
 def _place(entry: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from docs.generator.interfaces import routes
-from layercake.api.route import Operation, Reach
+from layercake.api.route import SMALL_BODY, Operation, Reach
 from layercake.features.guard.guard import Guard
 from layercake.fleet import events
 from layercake.moduleapi.module import Role
@@ -185,6 +185,20 @@ async def test_nobody_gets_in_with_a_token_that_does_not_hold(
         path, body = request(route, OWN)
         async with api.request(route.method, path, json=body, headers=headers) as answer:
             assert answer.status == 401
+
+
+async def test_no_body_is_larger_than_its_route_says(world: World, api: Any) -> None:
+    headers = await token(world.head, "admin", "admin", may_exec=True)
+    with_body = [route for route in ROUTES if route.body is not None]
+    large = {route.path for route in with_body if route.most > SMALL_BODY}
+    assert large == {"/v1/inventory/plan", "/v1/inventory/apply", "/v1/files/diff"}
+    for route in with_body:
+        if route.path not in large:
+            path, _ = request(route, OWN)
+            blanks = b" " * (route.most + 1)
+            async with api.request(route.method, path, data=blanks, headers=headers) as answer:
+                assert answer.status == 400, path
+                assert f"larger than {route.most} bytes" in await answer.text()
 
 
 RANGED = [r for r in ROUTES if r.reach is Reach.RANGE]

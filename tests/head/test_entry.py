@@ -108,6 +108,14 @@ def test_values_are_set_and_unset_also_in_mappings(world: World) -> None:
     assert node.groups == ("rack1",) and node.domains == ("rack1",)
 
 
+def deep(levels: int) -> Any:
+    """A value in so many lists."""
+    found: Any = "x"
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
 @pytest.mark.parametrize(
     ("wanted", "says"),
     [
@@ -119,6 +127,9 @@ def test_values_are_set_and_unset_also_in_mappings(world: World) -> None:
         ({"mac.a": 1}, "mac is no mapping"),
         ({"kernel_args": "a\nb"}, "may not stand in kernel arguments"),
         ({"bmc": {"driver": "sorcery"}}, "n0"),
+        ({"labels": {f"k{number}": "v" for number in range(4000)}}, "its entry has .* bytes"),
+        ({"labels": deep(5000)}, "nested too deeply"),
+        ({"labels": deep(200)}, "n0"),
     ],
 )
 def test_what_cannot_be_is_told(world: World, wanted: dict[str, Any], says: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.route import CALLER, Reach, route, while_there
+from layercake.api.route import BIG_BODY, CALLER, Reach, route, while_there
 from layercake.features.files.answers import FileDiffs
 from layercake.features.files.operations import FileChanges
 from layercake.features.inventory.answers import (
@@ -91,6 +91,7 @@ class InventoryRoutes:
         Role.VIEWER,
         Reach.SITE,
         body=InventoryText,
+        most=BIG_BODY,
         returns=InventoryPlan,
     )
     async def plan(self, request: web.Request, body: InventoryText) -> Any:
@@ -112,7 +113,13 @@ class InventoryRoutes:
         return found
 
     @route(
-        "POST", "/v1/inventory/apply", Role.ADMIN, Reach.SITE, body=ApplyRequest, returns=Applied
+        "POST",
+        "/v1/inventory/apply",
+        Role.ADMIN,
+        Reach.SITE,
+        body=ApplyRequest,
+        most=BIG_BODY,
+        returns=Applied,
     )
     async def apply(self, request: web.Request, body: ApplyRequest) -> Any:
         """Make an inventory the desired state."""
@@ -151,7 +158,15 @@ class InventoryRoutes:
             request.query.get("name", ""), caller.bound, brief=caller.looks_only
         )
 
-    @route("POST", "/v1/files/diff", Role.ADMIN, Reach.RANGE, body=DiffRequest, returns=FileDiffs)
+    @route(
+        "POST",
+        "/v1/files/diff",
+        Role.ADMIN,
+        Reach.RANGE,
+        body=DiffRequest,
+        most=BIG_BODY,
+        returns=FileDiffs,
+    )
     async def diff(self, request: web.Request, body: DiffRequest) -> Any:
         """How files of nodes would change."""
         entries = await self._inventory.entries(body.yaml, body.file) if body.yaml else {}
