@@ -51,11 +51,12 @@ class Reach(enum.Enum):
 class Operation:
     """What one operation of the API is, without who does it. `body` is the struct of its request,
     of at most `most` bytes, `returns` of its answer, `kinds` are the content types of one that is
-    no JSON, none for a WebSocket; `query` are the names of its parameters. `exec`: it needs the right of this name too.
-    `stream`: its answer goes on, and ends when the token does. `role_of` gives the role of one
-    request, where it depends on that; `role` is the lowest then. `nodes_of` gives the nodes that a
-    request with Reach.NODES is about. What needs more than a viewer and is no GET is a change, and
-    recorded; so is one that is `recorded`: a WebSocket by which something is done is a GET."""
+    no JSON, none for a WebSocket; `query` are the names of its parameters. `exec`: it needs the
+    right of this name too. `stream`: its answer goes on, and ends when the token does. `role_of`
+    gives the role of one request, where it depends on that; `role` is the lowest then. `nodes_of`
+    gives the nodes that a request with Reach.NODES is about. What needs more than a viewer and is
+    no GET is a change, and recorded; so is one that is `recorded`: a WebSocket by which something
+    is done is a GET."""
 
     method: str
     path: str
