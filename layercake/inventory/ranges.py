@@ -78,26 +78,34 @@ def expand(
         "all": set(known),
         **{name: set(nodes) for name, nodes in (groups or {}).items() if name != "all"},
     }
-    for group in _GROUP.findall(text):
-        if group not in members:
-            raise UnknownName(
-                text, f"there is no group {show(group)}", hint=nearest(group, members)
-            )
+    _check_groups(text, members)
     if text[1:] in members and text[0] == "@" and (ordered := _in_order(members[text[1:]])):
         return ordered
-    spelled = sum(len(members[group]) for group in _GROUP.findall(text))
-    if spelled > _PASSES * len(known) + _SPARE:
-        raise BadRange(
-            text,
-            f"its groups have {spelled} nodes together, and there are {len(known)}",
-            hint="name each group once",
-        )
     names = _combined(text, members)
     if not names <= members["all"]:
         _refuse_unknown(text, _sorted(names), members["all"])
     if not names:
         raise BadRange(text, "it names no node", hint=SYNTAX)
     return _sorted(names)
+
+
+def _check_groups(text: str, members: Mapping[str, Set[str]]) -> None:
+    """Raises BadRange for a group that there is not, and for groups that are larger together than
+    is worked out."""
+    spelled = 0
+    for group in _GROUP.findall(text):
+        if group not in members:
+            raise UnknownName(
+                text, f"there is no group {show(group)}", hint=nearest(group, members)
+            )
+        spelled += len(members[group])
+    known = len(members["all"])
+    if spelled > _PASSES * known + _SPARE:
+        raise BadRange(
+            text,
+            f"its groups have {spelled} nodes together, and there are {known}",
+            hint="name each group once",
+        )
 
 
 def _refuse_unknown(text: str, names: Sequence[str], known: Set[str]) -> None:

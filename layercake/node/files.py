@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.node import idmap
+from imageapi.node.child_output import end_of_output
 from imageapi.node.container import execute
 from imageapi.node.imageset.imageset import ImageSet
 from imageapi.node.imageset.plan import Instance
@@ -90,15 +91,15 @@ class RunningImage:
         command = ["systemctl", "reload-or-restart", "--", unit]
         process = execute.start(self.images.place(self.image), command, errors=subprocess.PIPE)
         try:
-            _, errors = process.communicate(timeout=ACTION_S)
-        except subprocess.TimeoutExpired:
-            raise OperationFailed(
-                f"cannot reload {unit}: it takes longer than {ACTION_S:.0f} s"
-            ) from None
+            errors, late = end_of_output(process, ACTION_S, 4096)
         finally:
             execute.kill(process)
+            if process.stderr is not None:
+                process.stderr.close()
+        if late:
+            raise OperationFailed(f"cannot reload {unit}: it takes longer than {ACTION_S:.0f} s")
         if process.returncode:
-            text = (errors or b"").decode(errors="replace").strip().splitlines()
+            text = errors.decode(errors="replace").strip().splitlines()
             raise OperationFailed(
                 f"cannot reload {unit}: "
                 f"{text[-1][:300] if text else f'status {process.returncode}'}"

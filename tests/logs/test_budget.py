@@ -34,7 +34,7 @@ async def test_a_flood_is_read_at_a_pace_and_its_lines_are_left_out(
     time = Time(monkeypatch)
     found, taken = Budget(time.clock), 0
     for _ in range(160):  # 10 MiB
-        taken += found.take("loud", FLOOD)
+        taken += found.allows("loud", FLOOD)
         await found.pace("loud", len(FLOOD))
     assert 60 < time.slept < 80, "10 MiB but for the first, at 128 KiB/s"
     assert found.left_out("loud") == (160 - taken) * (32 << 10) and taken == 0
@@ -46,9 +46,9 @@ async def test_who_says_little_is_heard_beside_a_flood(monkeypatch: pytest.Monke
     found = Budget(time.clock)
     for _ in range(100):
         for name in range(8):
-            found.take(f"loud {name}", FLOOD)
+            found.allows(f"loud {name}", FLOOD)
         time.clock.now += 0.5
-        assert found.take("still", b"one line\nanother\n")
+        assert found.allows("still", b"one line\nanother\n")
     assert found.left_out("still") == 0
 
 
@@ -56,15 +56,15 @@ def test_a_burst_is_heard_and_what_is_over_it_counts() -> None:
     clock = FakeClock(1000.0)
     found = Budget(clock)
     said = b"a line of some length\n" * 1000
-    assert [found.take("a", said) for _ in range(6)] == [True] * 4 + [False] * 2
+    assert [found.allows("a", said) for _ in range(6)] == [True] * 4 + [False] * 2
     clock.now += 10.0
-    assert found.take("a", said) and found.left_out("a") == 2000
+    assert found.allows("a", said) and found.left_out("a") == 2000
 
 
 def test_all_together_have_a_budget_too() -> None:
     found = Budget(FakeClock(1000.0))
     said = b"a line\n" * 4000
-    assert sum(found.take(f"c{number}", said) for number in range(100)) == 16
+    assert sum(found.allows(f"c{number}", said) for number in range(100)) == 16
 
 
 def test_what_was_begun_before_a_gap_is_not_put_together_with_what_follows() -> None:

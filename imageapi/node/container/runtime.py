@@ -17,12 +17,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from imageapi.node import mount, tree
+from imageapi.node.child_output import end_of_output
 from imageapi.node.container import cgroup, oci
 from imageapi.node.container.process import Process, alive, catches, open_pidfd, start_time, wait
 from imageapi.spec.container import ContainerSpec
 from layercake.kraken.errors import OperationFailed
 
 LOG_LIMIT = 4 << 20
+JOURNAL_S = 20.0
+JOURNAL_END = 1 << 20
+JOURNAL_MOST = 64 << 20
+"""Seconds that a journal may take, bytes of its end that are handed on, and bytes that are read."""
 LOG_KEEP = 1 << 20
 STATUS_WAIT = 2.0
 KILL_WAIT = 10.0
@@ -325,14 +330,12 @@ class Runtime:
             "-n",
             str(lines),
         ]
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=20,
-            )
-        except subprocess.TimeoutExpired:
-            return ""
-        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            # The program is the image's own, and may be anything.
+            output, too_much = end_of_output(process, JOURNAL_S, JOURNAL_END, JOURNAL_MOST)
+            if too_much:
+                process.kill()
+        good = too_much or process.returncode == 0
+        return output.decode("utf-8", "replace") if good else ""

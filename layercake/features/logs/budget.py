@@ -39,7 +39,7 @@ class Budget:
         if ahead:
             await asyncio.sleep(min(ahead, _LONGEST_S))
 
-    def take(self, key: str, data: bytes) -> bool:
+    def allows(self, key: str, data: bytes) -> bool:
         """Whether lines may be made of the data; if not, they count as left out."""
         lines = max(1, data.count(b"\n"))
         if self._lines.charge(key, lines) or self._all_lines.charge("", lines):

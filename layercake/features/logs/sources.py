@@ -188,7 +188,7 @@ class Followers:
             record, "GET", f"/v1/containers/{quote(name, safe='')}/log", query=query
         ) as answer:
             async for data in answer.content.iter_any():
-                await self._take(key, name, record, pieces, data)
+                await self._tell_piece(key, name, record, pieces, data)
 
     async def _console(self, key: Key, record: Record) -> None:
         pieces = Pieces()
@@ -198,14 +198,16 @@ class Followers:
         try:
             while True:
                 data, _ = await attached.follow()
-                await self._take(key, "console", record, pieces, data)
+                await self._tell_piece(key, "console", record, pieces, data)
         finally:
             await attached.detach()
 
-    async def _take(self, key: Key, app: str, record: Record, pieces: Pieces, data: bytes) -> None:
+    async def _tell_piece(
+        self, key: Key, app: str, record: Record, pieces: Pieces, data: bytes
+    ) -> None:
         """What was read becomes lines, as far as the budget goes."""
         about = "/".join(key)
-        if self._budget.take(about, data):
+        if self._budget.allows(about, data):
             if lost := self._budget.left_out(about):
                 self._tell(key, app, record, [f"{lost} lines were left out here: too many"], 4)
             self._tell(key, app, record, pieces.add(data))

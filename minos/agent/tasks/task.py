@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from imageapi.node.child_output import end_of_output
 from layercake.kraken.errors import OperationFailed
 
 TAIL = 2000
@@ -127,7 +126,7 @@ def _run(
     except OSError as error:
         raise OperationFailed(f"cannot run {command[0][:100]}: {error.strerror}") from None
     try:
-        output, late = _listen(process, left)
+        output, late = end_of_output(process, left, TAIL)
     finally:
         with contextlib.suppress(ProcessLookupError):  # it has ended, and its group with it
             os.killpg(process.pid, signal.SIGKILL)
@@ -140,30 +139,3 @@ def _run(
         raise OperationFailed(f"{command[0][:100]} was ended after {limit:g} s{tail}")
     if process.returncode:
         raise OperationFailed(f"{command[0][:100]} ended with status {process.returncode}{tail}")
-
-
-def _listen(process: subprocess.Popen[bytes], left: float) -> tuple[bytes, bool]:
-    """The end of what it says until it ends, and whether it took too long. What it leaves running
-    may hold the pipe open."""
-    output = b""
-    deadline = time.monotonic() + left
-    assert process.stdout is not None  # noqa: S101 (for the type checker)
-    handle = os.pidfd_open(process.pid)
-    poll = select.poll()
-    try:
-        poll.register(process.stdout, select.POLLIN)
-        poll.register(handle, select.POLLIN)
-        while True:
-            ready = dict(poll.poll(max(0, int((deadline - time.monotonic()) * 1000))))
-            if not ready:
-                return output, True
-            if process.stdout.fileno() in ready:
-                data = os.read(process.stdout.fileno(), 65536)
-                output = (output + data)[-TAIL:]
-                if data:
-                    continue
-                poll.unregister(process.stdout)
-            elif handle in ready:
-                return output, False
-    finally:
-        os.close(handle)
