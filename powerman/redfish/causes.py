@@ -91,7 +91,8 @@ def http_cause(status: int, location: str, address: str) -> str:
     root of the service."""
     if not 300 <= status < 400:
         return ""
-    here, there = urlsplit(address), _split(location)
+    here = urlsplit(address)
+    there = _split(location)
     if there.hostname == here.hostname and there.scheme == "https" != here.scheme:
         return "it sends us to HTTPS: bmc.address with https://"
     if there.hostname == here.hostname and there.scheme == here.scheme:
