@@ -78,7 +78,7 @@ def test_no_range_goes_through_many_nodes_many_times() -> None:
     began = time.process_time()
     assert len(expand("@all" + "!@none" * 9000, known, groups)) == 10_000
     assert expand("@all" + "^@half" * 30 + "!n1" * 2000, known, groups)[0] == "n0"
-    assert time.process_time() - began < 1.0, "as long as a rack of that size may take"
+    assert time.process_time() - began < 10.0, "it was minutes"
 
 
 def test_all_must_be_spelled() -> None:
