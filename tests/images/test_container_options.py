@@ -4,6 +4,7 @@ crun."""
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from smallimages import build_plain_image
 
 from imageapi.node.container import cgroup, oci
 from imageapi.node.container.process import alive
+from imageapi.node.container.runtime import effective_capabilities
 from imageapi.node.mount import mount_points
 from imageapi.spec.container import CONTAINER_FIELDS, ContainerSpec, Resources, parse_container
 from imageapi.spec.objects import parse_container_mount
+from imageapi.spec.privileges import CAPABILITIES
 from layercake.kraken.errors import InputError, OperationFailed
 from tests.support.images import Node, assert_clean, eventually, spec_of, used_loops
 from tests.support.namespace import run_as_agent
@@ -179,6 +182,9 @@ def test_limits_devices_and_hooks_reach_the_runtime() -> None:
         devices=[oci.Device("/dev/fuse", "c", 10, 229, 0o666, 0, 0)],
         binds=[oci.Bind("/mnt/m1", "/home", True)],
     )
+    rules = made["linux"]["resources"].pop("devices")
+    assert rules[0] == {"allow": False, "access": "rwm"}
+    assert {"allow": True, "type": "c", "major": 10, "minor": 229, "access": "rwm"} in rules
     assert made["linux"]["resources"] == {
         "memory": {"limit": 1 << 28},
         "cpu": {"quota": 150_000, "period": 100_000},
@@ -190,7 +196,77 @@ def test_limits_devices_and_hooks_reach_the_runtime() -> None:
     assert {"type": "network"} in made["linux"]["namespaces"] and {"type": "ipc"} not in made[
         "linux"
     ]["namespaces"]
-    assert [m["options"][-1] for m in made["mounts"] if m["destination"] == "/home"] == ["ro"]
+    [home] = [m["options"] for m in made["mounts"] if m["destination"] == "/home"]
+    assert {"ro", "nosuid", "nodev"} <= set(home)
+
+
+def test_only_who_owns_the_node_opens_every_device() -> None:
+    def rules(*capabilities: str) -> bool:
+        spec = parse_container({"capabilities": list(capabilities)})
+        made = oci.config(spec, root="/r", cgroup="/c", hostname="n", effective=-1)
+        return "devices" in made["linux"].get("resources", {})
+
+    assert rules() and rules("MKNOD", "NET_ADMIN") and not rules("SYS_ADMIN")
+
+
+THIEF = """#!/bin/sh
+steal() { head -c 1 "$1" >/dev/null 2>&1 && echo "stolen from $1" || echo "refused $1"; }
+steal /data/disk; steal /data/below/disk
+mknod /dev/disk b MAJOR MINOR && steal /dev/disk; mknod /dev/zeros c 1 5 && steal /dev/zeros
+grep -E ' /data(/below)? ' /proc/self/mountinfo | cut -d' ' -f5,6 | sed 's/^/with /'
+echo over
+sleep 600
+"""
+
+
+@pytest.mark.root
+def test_no_way_leads_to_a_disk_of_the_node(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Not by a device node in what is mounted, however it came there, nor by one that is made."""
+
+    def body(run: Path) -> None:
+        node = Node(run)
+        (run / "data" / "below").mkdir(parents=True)
+        disk = run / "disk.raw"
+        disk.write_bytes(b"secret" * 4096)
+        loop = subprocess.run(
+            ["losetup", "-f", "--show", disk], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        try:
+            number = Path(loop).stat().st_rdev
+            subprocess.run(["mount", "-t", "tmpfs", "x", run / "data" / "below"], check=True)
+            for place in (run / "data", run / "data" / "below"):
+                os.mknod(place / "disk", 0o60666, number)
+            script = THIEF.replace("MAJOR", str(os.major(number)))
+            image = build_plain_image(
+                tmp_path_factory.mktemp("i") / "thief.squashfs",
+                "thief",
+                script=script.replace("MINOR", str(os.minor(number))),
+            )
+            mount = {"target": "/data", "kind": "bind", "source": str(run / "data")}
+            node.run(
+                spec_of(
+                    image, "app", capabilities=("MKNOD",), mounts=(parse_container_mount(mount),)
+                )
+            )
+            eventually(lambda: "over" in node.images.logs("app", 20))
+            said = node.images.logs("app", 20)
+            node.stop()
+        finally:
+            subprocess.run(["umount", run / "data" / "below"], check=True)
+            subprocess.run(["losetup", "-d", loop], check=True)
+        assert "stolen from /dev/zeros" in said, "what every container may open"
+        # Making one is a capability that has to be asked for. The list of devices needs an agent
+        # with SYS_RESOURCE, which this machine's root may not have.
+        lists = effective_capabilities() >> CAPABILITIES.index("SYS_RESOURCE") & 1
+        for place in ("/data/disk", "/data/below/disk", *(["/dev/disk"] if lists else [])):
+            assert f"refused {place}" in said, said
+        mounts = [line.split() for line in said.splitlines() if line.startswith("with ")]
+        assert [line[1] for line in mounts] == ["/data", "/data/below"]
+        assert all({"nosuid", "nodev"} <= set(line[2].split(",")) for line in mounts), mounts
+
+    run_as_agent(tmp_path / "run", body)
 
 
 @pytest.mark.root

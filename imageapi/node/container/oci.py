@@ -9,6 +9,8 @@ the description asks for them.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -119,25 +121,23 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A mount of the node that the container sees. `harmless`: no device and no set-user-ID program
-    in it is one."""
+    """A mount of the node that the container sees. No device and no set-user-ID program in it is
+    one, also below it: whoever can write there from elsewhere would have made it."""
 
     source: str
     target: str
     readonly: bool = False
-    harmless: bool = False
 
     @property
     def options(self) -> tuple[str, ...]:
         """As OCI has them."""
-        return (
-            "rbind",
-            "rslave",
-            *(("nosuid", "nodev") if self.harmless else ()),
-            "ro" if self.readonly else "rw",
-        )
+        access = "ro" if self.readonly else "rw"
+        below = ("rnosuid", "rnodev", *(["rro"] if self.readonly else ())) if _RECURSES else ()
+        return ("rbind", "rslave", "nosuid", "nodev", access, *below)
 
 
+_RECURSES = tuple(int(word) for word in re.findall(r"\d+", os.uname().release)[:2]) >= (5, 12)
+"""Whether the kernel changes mounts with all that are below them (mount_setattr(2))."""
 CPU_PERIOD = 100_000
 """Microseconds over which processor time is counted."""
 
@@ -145,9 +145,43 @@ HOOK_TIMEOUT = 30
 """Seconds."""
 
 
-def resources(limits: Resources) -> dict[str, Any]:
-    """The limits as OCI has them."""
-    limited: dict[str, Any] = {}
+_DEVICES = (
+    ("c", 1, 3, "rwm"),  # null
+    ("c", 1, 5, "rwm"),  # zero
+    ("c", 1, 7, "rwm"),  # full
+    ("c", 1, 8, "rwm"),  # random
+    ("c", 1, 9, "rwm"),  # urandom
+    ("c", 5, 0, "rwm"),  # tty
+    ("c", 5, 1, "rwm"),  # console
+    ("c", 5, 2, "rwm"),  # ptmx
+    ("c", 136, None, "rwm"),  # pts
+    ("c", None, None, "m"),
+    ("b", None, None, "m"),
+)
+"""What every container may open: (kind, major, minor, access). Any may be made ("m"), as packages
+do that bring some; one that is made is not opened."""
+
+
+def _device_rules(devices: Iterable[Device]) -> list[dict[str, Any]]:
+    """The list of devices that a container may open, of which all others are refused, however their
+    nodes came to be there (cgroup)."""
+    own = [(one.kind, one.major, one.minor, "rwm") for one in devices]
+    rules: list[dict[str, Any]] = [{"allow": False, "access": "rwm"}]
+    for kind, major, minor, access in (*_DEVICES, *own):
+        numbers = {"major": major, "minor": minor}
+        known = {name: number for name, number in numbers.items() if number is not None}
+        rules.append({"allow": True, "type": kind, **known, "access": access})
+    return rules
+
+
+_LISTING = ("SYS_ADMIN", "SYS_RESOURCE")
+"""What an agent needs to bind a container to a list of devices (BPF_PROG_LOAD, RLIMIT_MEMLOCK).
+That of minOS has it; one that itself runs in a container may not."""
+
+
+def resources(limits: Resources, devices: Iterable[Device], *, lists: bool) -> dict[str, Any]:
+    """The limits as OCI has them, and, if it `lists` them, which devices may be opened."""
+    limited: dict[str, Any] = {"devices": _device_rules(devices)} if lists else {}
     if limits.memory:
         limited["memory"] = {"limit": limits.memory}
     if limits.cpus:
@@ -214,7 +248,9 @@ def config(
         "mounts": inside,
         "linux": {"cgroupsPath": cgroup, **_confinement(spec, names, first)},
     }
-    if limits := resources(spec.resources):
+    devices = tuple(devices)
+    lists = not owns and all(effective >> CAPABILITIES.index(name) & 1 for name in _LISTING)
+    if limits := resources(spec.resources, devices, lists=lists):
         document["linux"]["resources"] = limits
     if nodes := [d.to_oci() for d in devices]:
         document["linux"]["devices"] = nodes

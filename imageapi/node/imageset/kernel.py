@@ -59,12 +59,12 @@ def _binds(spec: ImageSpec, layer: Callable[[ImageSpec], Path], release: str) ->
             f"its boot set has those of {others}, and the kernel that runs is {release}",
             hint=_ANOTHER,
         )
-    binds = [Bind(str(modules_dir), f"/lib/modules/{release}", readonly=True, harmless=True)]
+    binds = [Bind(str(modules_dir), f"/lib/modules/{release}", readonly=True)]
     if not firmware.is_dir() or not any(firmware.iterdir()):
         return binds
     if modules.DIRECTORY.exists():  # this is minOS, and the kernel its own
         _search(firmware)
-    return [*binds, Bind(str(firmware), "/lib/firmware", readonly=True, harmless=True)]
+    return [*binds, Bind(str(firmware), "/lib/firmware", readonly=True)]
 
 
 def _search(firmware: Path) -> None:
