@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
+import socket
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,3 +127,31 @@ async def test_a_certificate_is_for_who_has_a_token(
             == 2
         )
         assert "cannot use --cert" in capsys.readouterr().err
+
+
+async def test_no_connection_is_resumed_as_only_tls_1_3_is_spoken(
+    head: tuple[World, str, Path],
+) -> None:
+    """TLS 1.2 resumes by a session's number, also where no tickets are given: who was trusted by an
+    authority that was retired since would be let in by that."""
+    world, url, _ = head
+    port = int(url.rpartition(":")[2])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cafile=str(world.directory / "pki" / "ca.pem"))
+    context.check_hostname = False
+
+    def connect(session: ssl.SSLSession | None = None) -> ssl.SSLSession | None:
+        with (
+            socket.create_connection(("127.0.0.1", port), 10) as plain,
+            context.wrap_socket(plain, session=session) as secure,
+        ):
+            secure.sendall(b"GET /v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert secure.recv(1) and not secure.session_reused
+            return secure.session
+
+    first = await asyncio.to_thread(connect)
+    if first is not None and first.has_ticket:
+        await asyncio.to_thread(connect, first)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError):
+        await asyncio.to_thread(connect)

@@ -62,7 +62,7 @@ def for_head(config: Config, session: Session) -> ssl.SSLContext:
     """How the node's own API is served: to who has a certificate of the head's authority, if the
     head presents one. Raises OperationFailed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
     if session.mutual:
         context.verify_mode = ssl.CERT_REQUIRED
         context.verify_flags |= NO_CHECK_TIME

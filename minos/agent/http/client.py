@@ -92,7 +92,7 @@ def tls_context(authority: Path) -> ssl.SSLContext:
     """A context that trusts this authority and no other, whatever the time is: the node's clock may
     be dead, and a date proves nothing that this authority does not. Raises InputError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_flags |= NO_CHECK_TIME
     try:
         context.load_verify_locations(cafile=str(authority))
