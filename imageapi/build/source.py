@@ -6,7 +6,7 @@ from __future__ import annotations
 import enum
 import re
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -20,6 +20,10 @@ _NAMES = {
     "SCHILY.acl.default": "system.posix_acl_default",
     "RHT.security.selinux": "security.selinux",
 }
+MOST_FILES = 2_000_000
+_MOST_TOPS = 10_000
+_MOST_NOTED = 100_000
+_MARKS = ("oci-layout", "manifest.json")
 _ROOT = {"bin", "etc", "init", "lib", "sbin", "usr"}
 
 
@@ -106,30 +110,60 @@ def _is_dockerfile(path: Path) -> bool:
 def _archive(path: Path) -> tuple[Kind, dict[str, list[str]]]:
     """The kind of a tar file, and of a root file system the attributes that it has in vain. The two
     archives hold plain files only, so that unpacking them is safe. Raises InputError."""
+    looked = _Look()
     try:
         with tarfile.open(path) as archive:
-            members = archive.getmembers()
+            for member in archive:
+                looked.at(path, member)
+                # It would keep them all, and few bytes may be many.
+                archive.members = []  # type: ignore[attr-defined]
     except (tarfile.TarError, OSError, EOFError) as error:
         raise InputError(f"cannot build: {path} is damaged: {error}") from None
-    names = {str(PurePosixPath(member.name)) for member in members}
-    kind = (
-        Kind.OCI_ARCHIVE
-        if "oci-layout" in names
-        else Kind.DOCKER_ARCHIVE
-        if "manifest.json" in names
-        else Kind.TAR
-    )
-    if kind is Kind.TAR:
-        if (
-            not {PurePosixPath(name).parts[0] for name in names if PurePosixPath(name).parts}
-            & _ROOT
-        ):
-            raise InputError(
-                f"cannot build: {path} is neither an OCI archive nor a root file system"
-            )
-    else:
-        _plain(path, members, kind)
-    return kind, _other_attributes(members) if kind is Kind.TAR else {}
+    kind = looked.kind
+    if kind is Kind.TAR and not looked.tops & _ROOT:
+        raise InputError(f"cannot build: {path} is neither an OCI archive nor a root file system")
+    if kind is not Kind.TAR and (odd := looked.odd.get(kind)) is not None:
+        raise InputError(
+            f"cannot build: {path} holds {ascii(odd)[:120]}, which has no place in {kind.value}",
+            hint="it was made by hand, perhaps to do harm",
+        )
+    return kind, looked.others if kind is Kind.TAR else {}
+
+
+class _Look:
+    """What is seen of an archive, one member after the other: in bounded memory."""
+
+    def __init__(self) -> None:
+        self.tops: set[str] = set()
+        self.others: dict[str, list[str]] = {}
+        self.odd: dict[Kind, str] = {}
+        self._marks: set[str] = set()
+        self._count = 0
+
+    @property
+    def kind(self) -> Kind:
+        """What it is by what was seen."""
+        if "oci-layout" in self._marks:
+            return Kind.OCI_ARCHIVE
+        return Kind.DOCKER_ARCHIVE if "manifest.json" in self._marks else Kind.TAR
+
+    def at(self, path: Path, member: tarfile.TarInfo) -> None:
+        """The next member. Raises InputError for one too many."""
+        self._count += 1
+        if self._count > MOST_FILES:
+            raise InputError(f"cannot build: {path} holds more than {MOST_FILES:,} files")
+        name = PurePosixPath(member.name)
+        if str(name) in _MARKS:
+            self._marks.add(str(name))
+        if name.parts and len(self.tops) < _MOST_TOPS:
+            self.tops.add(name.parts[0])
+        for kind in (Kind.OCI_ARCHIVE, Kind.DOCKER_ARCHIVE):
+            if kind not in self.odd and not _plain(member, name, kind):
+                self.odd[kind] = member.name
+        for attribute in _other_attributes(member):
+            places = self.others.setdefault(attribute, [])
+            if len(places) < _MOST_NOTED:
+                places.append(str(name).lstrip("/"))
 
 
 def _attribute(key: str) -> str:
@@ -138,34 +172,23 @@ def _attribute(key: str) -> str:
     return _NAMES.get(key) or (match[1] if match else "")
 
 
-def _other_attributes(members: Iterable[tarfile.TarInfo]) -> dict[str, list[str]]:
-    """{extended attribute: files} of those that are no file capabilities (pax headers of GNU tar,
-    star and libarchive)."""
-    others: dict[str, list[str]] = {}
-    for member in members:
-        names = {_attribute(key) for key, value in member.pax_headers.items() if value}
-        for name in sorted(names - {"", CAPABILITY}):
-            others.setdefault(name, []).append(str(PurePosixPath(member.name)).lstrip("/"))
-    return others
+def _other_attributes(member: tarfile.TarInfo) -> list[str]:
+    """The extended attributes of a file that are no file capabilities (pax headers of GNU tar, star
+    and libarchive)."""
+    names = {_attribute(key) for key, value in member.pax_headers.items() if value}
+    return sorted(names - {"", CAPABILITY})
 
 
-def _plain(path: Path, members: Iterable[tarfile.TarInfo], kind: Kind) -> None:
-    for member in members:
-        name = PurePosixPath(member.name)
-        # docker save links layers that occur twice; the links stay inside the archive.
-        link = member.issym() or member.islnk()
-        linked = (
-            kind is Kind.DOCKER_ARCHIVE
-            and link
-            and not PurePosixPath(member.linkname).is_absolute()
-        )
-        if (
-            name.is_absolute()
-            or ".." in name.parts
-            or not (member.isfile() or member.isdir() or linked)
-        ):
-            raise InputError(
-                f"cannot build: {path} holds {ascii(member.name)[:120]}, which has no place in "
-                f"{kind.value}",
-                hint="it was made by hand, perhaps to do harm",
-            )
+def _plain(member: tarfile.TarInfo, name: PurePosixPath, kind: Kind) -> bool:
+    """Whether a member may be in an archive of images: unpacking it leads nowhere else."""
+    # docker save links layers that occur twice; the links stay inside the archive.
+    linked = (
+        kind is Kind.DOCKER_ARCHIVE
+        and (member.issym() or member.islnk())
+        and not PurePosixPath(member.linkname).is_absolute()
+    )
+    return (
+        not name.is_absolute()
+        and ".." not in name.parts
+        and (member.isfile() or member.isdir() or linked)
+    )

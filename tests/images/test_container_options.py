@@ -260,8 +260,8 @@ def test_no_way_leads_to_a_disk_of_the_node(
         # Making one is a capability that has to be asked for. The list of devices needs an agent
         # with SYS_RESOURCE, which this machine's root may not have.
         lists = effective_capabilities() >> CAPABILITIES.index("SYS_RESOURCE") & 1
-        for place in ("/data/disk", "/data/below/disk", *(["/dev/disk"] if lists else [])):
-            assert f"refused {place}" in said, said
+        for name in ("/data/disk", "/data/below/disk", *(["/dev/disk"] if lists else [])):
+            assert f"refused {name}" in said, said
         mounts = [line.split() for line in said.splitlines() if line.startswith("with ")]
         assert [line[1] for line in mounts] == ["/data", "/data/below"]
         assert all({"nosuid", "nodev"} <= set(line[2].split(",")) for line in mounts), mounts
