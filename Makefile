@@ -69,7 +69,7 @@ vagrant:
 TOGETHER := -n 3 --dist loadfile --no-loadscope-reorder
 
 test:
-	$(prepare) test --then $(PY) -m pytest $(TOGETHER)
+	$(prepare) test --then $(PY) -m tests.again $(TOGETHER)
 
 test-fast:
 	$(prepare) test-fast --then $(PY) -m pytest $(TOGETHER) -m "not vm"

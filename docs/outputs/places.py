@@ -36,7 +36,7 @@ _FAST = (
     "--set",
     "sync.hello_s=1",
     "--set",
-    "sync.dead_s=4",
+    "sync.dead_s=12",
 )
 _STARTS_S, _COMMAND_S, _STOPS_S = 300.0, 60.0, 30.0
 

@@ -1,0 +1,44 @@
+"""The whole suite, and what failed in it once more by itself: `python -m tests.again PYTEST-ARGS`.
+
+Real firmware, BMCs and kernels share two processors with all other tests. A test that fails there
+and passes alone is broken as well: it waits for a time instead of for what must be seen, or the
+product does. It is named at the end, UNSTEADY, and does not hold back everything else. More than
+MOST failures are no accident, and nothing is tried again.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+MOST = 3
+FAILED = 1
+"""Exit status of pytest: it ran, and some tests failed."""
+LAST = Path(".pytest_cache/v/cache/lastfailed")
+Run = Callable[[Sequence[str]], int]
+
+
+def pytest(arguments: Sequence[str]) -> int:
+    """Runs pytest in a process of its own; its exit status."""
+    return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
+
+
+def again(arguments: Sequence[str], run: Run = pytest, last: Path = LAST) -> int:
+    """Runs the suite, and then what failed; the exit status."""
+    status = run(["--cache-clear", *arguments])
+    failed = sorted(json.loads(last.read_text())) if last.is_file() else []
+    if status != FAILED or not 0 < len(failed) <= MOST:
+        return status
+    print(f"\n{len(failed)} failed beside all others; once more, by themselves", flush=True)
+    if status := run(failed):
+        return status
+    for name in failed:
+        print(f"UNSTEADY {name}: it failed beside others, and passed alone; mend it")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(again(sys.argv[1:]))

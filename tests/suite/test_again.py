@@ -1,0 +1,52 @@
+"""What failed in the whole suite is tried once more, and is named; what fails again has failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.again import MOST, again
+
+
+class Runs:
+    """Runs of pytest with these exit statuses; the first leaves a list of what failed."""
+
+    def __init__(self, last: Path, failed: Sequence[str], *statuses: int) -> None:
+        self.asked: list[list[str]] = []
+        self._last, self._failed, self._statuses = last, failed, list(statuses)
+
+    def __call__(self, arguments: Sequence[str]) -> int:
+        self.asked.append(list(arguments))
+        if self._failed and len(self.asked) == 1:
+            self._last.write_text(json.dumps(dict.fromkeys(self._failed, True)))
+        return self._statuses.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("failed", "statuses", "found"),
+    [
+        ([], [0], 0),
+        (["tests/a.py::b"], [1, 0], 0),
+        (["tests/a.py::b"], [1, 1], 1),
+        (["tests/a.py::b"], [2], 2),  # interrupted
+        ([f"tests/a.py::b{number}" for number in range(MOST + 1)], [1], 1),
+        ([], [1], 1),
+    ],
+)
+def test_what_fails_again_has_failed(
+    tmp_path: Path,
+    failed: list[str],
+    statuses: list[int],
+    found: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    last = tmp_path / "lastfailed"
+    runs = Runs(last, failed, *statuses)
+    assert again(["-n", "3"], runs, last) == found
+    assert runs.asked[0] == ["--cache-clear", "-n", "3"] and len(runs.asked) == len(statuses)
+    assert runs.asked[1:] == [failed] * (len(statuses) - 1)
+    unsteady = [line for line in capsys.readouterr().out.splitlines() if "UNSTEADY" in line]
+    assert len(unsteady) == (len(failed) if statuses == [1, 0] else 0)
