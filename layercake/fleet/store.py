@@ -23,6 +23,7 @@ from layercake.base.tally import Tally
 from layercake.base.text import clean
 from layercake.fleet import events
 from layercake.fleet.boots import Boots
+from layercake.fleet.event_budget import EventBudget
 from layercake.fleet.guard_state import GuardState
 from layercake.inventory.ranges import expand
 from layercake.inventory.schema import Node, groups_of
@@ -271,6 +272,7 @@ class Store:
         self.events: deque[Event] = deque(maxlen=HISTORY_ALL)
         self.alarms: deque[Event] = deque(maxlen=ALARMS)
         self._tally = Tally()
+        self.budget = EventBudget(clock)
         self.dirty: set[str] = set()
         self.new_events: deque[Event] = deque()
         self.writing: list[Event] = []  # that are on their way to the disk
@@ -398,15 +400,18 @@ class Store:
     ) -> None:
         """Adds an event to a node's history, or to the head's own when record is None. Without a
         severity, or with one that there is not, it has its kind's. One of security that repeats
-        itself is counted, and told later."""
+        itself is counted, and told later; so are those beyond what a node may add (EventBudget)."""
         if kind.security:
             key = (kind, record.node.id if record is not None else "")
             if not self._tally.admit(key, (data or {}).get("address", ""), text, self._clock()):
                 return
+        elif record is not None and not self.budget.admit(record.node.id, kind.name):
+            return
         self._add(record, kind, text, severity, data, at)
 
     def count(self) -> None:
-        """Tells what was counted of events of security, when it is time."""
+        """Tells what was counted of events of security, and how many of nodes were left out, when
+        it is time."""
         for key, times, different, seconds, last in self._tally.due(self._clock()):
             kind, node = key if isinstance(key, tuple) else (events.REPEATED, "")
             text = f"{times} more in {seconds:.0f} s, from {different} addresses; the last: {last}"
@@ -418,6 +423,10 @@ class Store:
                 {"count": times, "addresses": different, "seconds": round(seconds)},
                 None,
             )
+        for node, count, kinds in self.budget.due():
+            if (record := self.find(node)) is not None:
+                text = f"{count} events of the node were left out, of {kinds}: they are too many"
+                self._add(record, events.NODE_FLOODS, text, None, {"count": count}, None)
 
     def _add(
         self,
@@ -450,9 +459,10 @@ class Store:
             listener(event)
 
     def bound(self) -> None:
-        """Keeps what waits to be written within bounds."""
+        """Keeps what waits to be written within bounds; events of security go last."""
         while len(self.new_events) > UNWRITTEN:
-            self.new_events.popleft()
+            oldest = next((at for at, one in enumerate(self.new_events) if not one.security), 0)
+            del self.new_events[oldest]
             self.lost_events += 1
 
     def recent(self, name: str) -> list[Event]:

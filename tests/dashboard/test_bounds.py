@@ -16,6 +16,7 @@ import pytest
 from layercake.dashboard.pages import PATH
 from layercake.features.events import routes
 from layercake.fleet import events
+from layercake.fleet.event_budget import EventBudget
 from tests.support.dashboard import Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -97,6 +98,7 @@ async def test_a_browser_that_stalls_costs_no_memory_and_is_cut_off(
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
     stalled = [await asyncio.to_thread(asks_and_stalls, site.port, request) for _ in range(STALLED)]
+    site.world.head.store.budget = EventBudget(site.world.clock, at_once=1e9)
     listening, before, got = site.world.head.store.listening, rss(), 0
     for number in range(EVENTS):
         site.world.head.store.event(

@@ -57,7 +57,7 @@ async def test_who_reads_one_byte_at_a_time_is_in_nobodys_way(world: World) -> N
     """A list of some megabytes, of which one byte is taken between two requests of somebody
     else."""
     for number in range(3000):
-        world.head.store.event(world.node("n0"), events.NODE_EVENT, f"{number} " + "x" * 900)
+        world.head.store.event(None, events.NODE_EVENT, f"{number} " + "x" * 900)
     async with served(world.head, local=True) as client:
         loop = asyncio.get_running_loop()
         slow = [socket.socket(socket.AF_UNIX) for _ in range(5)]

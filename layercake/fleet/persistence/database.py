@@ -50,8 +50,26 @@ FLUSH_MOST_S = 2.0
 _KEPT_EVENTS = 200_000
 _KEPT_OF_NODE = 20
 """So many events are kept for each node, if that is more than _KEPT_EVENTS."""
+_KEPT_OF_ONE = 10_000
+"""So many at most of one node: none pushes out what others have told."""
 _CLEARED = 10_000
 """Old ones are deleted once for so many new ones: to find the oldest that is kept takes long."""
+
+
+def clear_history(db: sqlite3.Connection, table: str) -> None:
+    """Deletes the oldest events: of all beyond what is kept, and of each node beyond its share."""
+    nodes = db.execute("SELECT count(*) FROM nodes").fetchone()[0]
+    kept = max(_KEPT_EVENTS, _KEPT_OF_NODE * nodes)
+    oldest = f"SELECT id FROM {table} ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608
+    db.execute(f"DELETE FROM {table} WHERE id <= ({oldest})", (kept,))  # noqa: S608
+    of_one = "WHERE node != '' GROUP BY node HAVING count(*) > ?"
+    noisy = db.execute(f"SELECT node FROM {table} {of_one}", (_KEPT_OF_ONE,)).fetchall()  # noqa: S608
+    oldest = f"SELECT id FROM {table} WHERE node = ? ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608
+    for (node,) in noisy:
+        db.execute(
+            f"DELETE FROM {table} WHERE node = ? AND id <= ({oldest})",  # noqa: S608
+            (node, node, _KEPT_OF_ONE),
+        )
 
 
 async def _put_into_words(
@@ -352,12 +370,7 @@ class Database:
             told = [event_row(event) for event in events if event.security == (table == "alarms")]
             _insert(db, table, told)
             if events and events[-1].id % _CLEARED < len(events):
-                kept = max(
-                    _KEPT_EVENTS,
-                    _KEPT_OF_NODE * db.execute("SELECT count(*) FROM nodes").fetchone()[0],
-                )
-                oldest = f"SELECT id FROM {table} ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608
-                db.execute(f"DELETE FROM {table} WHERE id <= ({oldest})", (kept,))  # noqa: S608
+                clear_history(db, table)
         db.execute("INSERT OR REPLACE INTO meta VALUES ('revision', ?)", (str(revision),))
         db.execute("COMMIT")
 
