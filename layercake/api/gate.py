@@ -17,6 +17,7 @@ from layercake.api.access import Access
 from layercake.api.caller import Caller
 from layercake.api.route import CALLER, RANGE, Operation, Reach, Route
 from layercake.api.simulated import refusal
+from layercake.fleet import events
 from layercake.fleet.persistence.database import whole
 from layercake.fleet.store import Store
 from layercake.inventory.ranges import expand
@@ -56,6 +57,37 @@ class Gate:
         OperationFailed for a change that cannot be recorded, and what `answer` raises."""
         operation = route.operation
         role = route.role_for(request)
+        with self.telling(request, caller.name):
+            body = await self._let_in(route, role, request, caller)
+        request[CALLER] = caller
+        if self._simulated and (why := refusal(operation, request, body)) is not None:
+            self._must_exist(operation, request, body)
+            raise why
+        with self._while_valid(operation, caller):
+            if (request.method == "GET" and not operation.recorded) or role < Role.OPERATOR:
+                return await answer(body)
+            return await self._recorded(request, caller, body, answer)
+
+    @contextmanager
+    def telling(self, request: web.Request, who: str) -> Iterator[None]:
+        """Tells of a request that is refused within, and why; one that repeats itself is counted.
+        `who` asks, "" for nobody that is known."""
+        try:
+            yield
+        except Refused as error:
+            address = request.remote or "this machine"
+            text = (
+                f"{request.method} {request.path[:80]} of {who or 'nobody that is known'} from "
+                f"{address}: {error.message}"
+            )
+            data = {"address": address, "caller": who}
+            self._store.event(None, events.API_REFUSED, text[:500], data=data)
+            raise
+
+    async def _let_in(self, route: Route, role: Role, request: web.Request, caller: Caller) -> Any:
+        """The body of a request whose caller may do what it asks for. Raises Refused,
+        InputError."""
+        operation = route.operation
         if caller.role < role:
             raise Refused(
                 f"cannot serve this: it needs the role {role.name.lower()}; {caller.name} is "
@@ -68,14 +100,7 @@ class Gate:
             )
         body = await _body(operation, request)
         self._bound(route, request, body, caller)
-        request[CALLER] = caller
-        if self._simulated and (why := refusal(operation, request, body)) is not None:
-            self._must_exist(operation, request, body)
-            raise why
-        with self._while_valid(operation, caller):
-            if (request.method == "GET" and not operation.recorded) or role < Role.OPERATOR:
-                return await answer(body)
-            return await self._recorded(request, caller, body, answer)
+        return body
 
     async def _recorded(
         self, request: web.Request, caller: Caller, body: Any, answer: Answered

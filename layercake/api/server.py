@@ -171,18 +171,24 @@ class Api:
             app.add_routes(self._nodes.routes())
             app.add_routes(self._pages.routes())
             app.add_routes(self._documentation.routes())
-            app.router.add_post(SIGN_IN, _answering(self._access.sign_in))
+            app.router.add_post(SIGN_IN, _answering(self._sign_in))
         return app
+
+    async def _sign_in(self, request: web.Request) -> web.StreamResponse:
+        with self._gate.telling(request, ""):
+            return await self._access.sign_in(request)
 
     async def _openapi(self, request: web.Request) -> web.Response:
         return web.Response(text=self._document, content_type="application/json")
 
     def _guard(self, local: bool, route: Route) -> Any:
         async def guarded(request: web.Request) -> web.StreamResponse:
-            if local:
-                caller = by_peer(request, self._settings)
-            else:
-                caller = await self._access.caller(request)
+            with self._gate.telling(request, ""):
+                caller = (
+                    by_peer(request, self._settings)
+                    if local
+                    else await self._access.caller(request)
+                )
             return await self._gate.serve(
                 route, request, caller, lambda body: _answer(route, request, body)
             )

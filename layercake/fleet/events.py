@@ -131,6 +131,12 @@ JOIN_REFUSED = EventKind(
     "A join was refused: no boot window, a wrong token, or one that was used.",
     security=True,
 )
+API_REFUSED = EventKind(
+    "api.refused",
+    _W,
+    "A request of the API was refused: its caller is not known, or may not do that.",
+    security=True,
+)
 JOIN_DISPUTED = EventKind(
     "join.disputed",
     _E,
@@ -331,6 +337,7 @@ EVENTS: tuple[EventKind, ...] = (
     MUTATION_CANCELLED,
     NODE_JOINED,
     JOIN_REFUSED,
+    API_REFUSED,
     JOIN_DISPUTED,
     SESSION_STALE,
     REPEATED,
