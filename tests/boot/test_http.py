@@ -355,7 +355,7 @@ async def test_a_record_that_no_script_can_be_made_of(web: BootState, node: Node
     web.nodes.update(dataclasses.replace(node, ip="127.0.0.1", kernel_args="${x}"))
     status, body, _ = await fetch(web, SCRIPT)
     assert status == 500
-    assert body.startswith(b"cannot write boot script: kernel_args")
+    assert body.startswith(b"cannot write boot script of n1: kernel_args")
 
 
 async def test_a_client_that_goes_away_in_the_middle_is_told(
