@@ -3,6 +3,7 @@ the site's is told."""
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 from urllib.parse import SplitResult, urlsplit
@@ -92,6 +93,18 @@ def ip_in(address: str) -> str:
         return str(ipaddress.ip_address(name))
     except ValueError:
         return ""
+
+
+_STANDARD_PORTS = (623, 443, 80)
+
+
+def endpoint(address: str, port: int) -> tuple[str, int]:
+    """What a BMC's address and port lead to: the same for all ways of writing it, and for the
+    standard ports of one machine, which are one BMC's."""
+    name = (urlsplit(address).hostname or "") if "://" in address else address
+    with contextlib.suppress(ValueError):
+        name = str(ipaddress.ip_address(name))
+    return name.lower().rstrip("."), 0 if port in _STANDARD_PORTS else port
 
 
 def key_of(address: str, port: int, system: str | None) -> str:

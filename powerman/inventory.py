@@ -12,7 +12,7 @@ from layercake.base.secrets import ENV_NAME, SecretRef
 from layercake.base.text import describe, nearest, show
 from layercake.moduleapi.fields import LABEL, Check, Mistake, host, one_of, port, text
 from layercake.moduleapi.module import NodePart, Traits, Unique
-from powerman.addresses import address, address_after, ip_in, url_port
+from powerman.addresses import address, address_after, endpoint, ip_in, url_port
 
 TIMEOUT_S = 8.0
 LONGEST_S = 300.0
@@ -369,18 +369,20 @@ def _host(where: str) -> None:
 
 
 def unique(bmc: Bmc) -> tuple[Unique, ...]:
-    """No two nodes have one BMC, or one outlet."""
+    """No two nodes have one BMC, by whatever driver and however its address is written; several may
+    be systems of one service, if each says which. No two have one outlet."""
     if bmc.driver == COMMAND:
         outlets = dict.fromkeys(bmc.address.split(","))
         return tuple(
             Unique("BMC address", (COMMAND, bmc.program, outlet), outlet, "address")
             for outlet in outlets
         )
-    return (
-        Unique(
-            "BMC address", (bmc.address, bmc.port, bmc.system), bmc.address, "address", ip_of(bmc)
-        ),
-    )
+    place = endpoint(bmc.address, bmc.port)
+    its = Unique("BMC address", place, bmc.address, "address", ip_of(bmc), bool(bmc.system))
+    if not bmc.system:
+        return (its,)
+    system = bmc.system.rstrip("/")
+    return its, Unique("BMC system", (*place, system), f"{system} of {bmc.address}", "system")
 
 
 def ip_of(bmc: Bmc) -> str:

@@ -15,7 +15,7 @@ from layercake.inventory.nodes.claims import IP, MAC
 from layercake.inventory.problems import InventoryErrors
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.module import NAME, Part
+from layercake.moduleapi.module import NAME, Part, Unique
 from layercake.moduleapi.network import Network
 
 MOST_ENTRY = 32 << 10
@@ -131,25 +131,27 @@ def known_by(node: Node, parts: Mapping[str, Part]) -> set[Hashable]:
 
 def taken(node: Node, before: Node, others: Iterator[Node], parts: Mapping[str, Part]) -> None:
     """Raises InputError for a value of a node that is another's, if it did not have it before."""
-    new = _own(node, parts).keys() - _own(before, parts).keys()
+    own = _own(node, parts)
+    had = _own(before, parts)
+    new = {key for key, one in own.items() if key not in had or had[key].shared != one.shared}
     for other in others if new else ():
-        for key in new & _own(other, parts).keys():
+        theirs = _own(other, parts)
+        for key in new & theirs.keys():
+            if own[key].shared and theirs[key].shared:
+                continue
             raise InputError(
-                f"cannot change node {node.name}: {key[0]} {_own(node, parts)[key]} is "
-                f"{other.name}'s",
+                f"cannot change node {node.name}: {key[0]} {own[key].shown} is {other.name}'s",
                 hint="no two nodes can have the same",
             )
 
 
-def _own(node: Node, parts: Mapping[str, Part]) -> dict[tuple[str, Any], str]:
-    """What no two nodes may share: {(what, value): as it is shown}."""
-    identifiers: dict[tuple[str, Any], str] = {(MAC, mac): mac for mac in node.macs}
-    identifiers |= {(IP, node.ip): node.ip, (NAME, node.name): node.name}
+def _own(node: Node, parts: Mapping[str, Part]) -> dict[tuple[str, Any], Unique]:
+    """What no two nodes may have, or only if both share it."""
+    found = [Unique(MAC, mac, mac, "mac") for mac in node.macs]
+    found += [Unique(IP, node.ip, node.ip, "ip"), Unique(NAME, node.name, node.name, "")]
     for module, part in node.parts.items():
-        identifiers |= {
-            (alone.what, alone.value): alone.shown for alone in parts[module].unique(part)
-        }
-    return identifiers
+        found += parts[module].unique(part)
+    return {(one.what, one.value): one for one in found}
 
 
 def diff(old: Mapping[str, Node], new: Mapping[str, Node]) -> Iterator[Change]:

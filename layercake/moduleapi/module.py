@@ -201,13 +201,14 @@ NAME = "name"
 class Unique(NamedTuple):
     """A value that no two nodes may share: what it is called, the value, how it is shown, and the
     field it stands in. `ip` is the address that something has by it, "" for none: no guest gets
-    that."""
+    that. A value that is `shared` may be several nodes', but none's for itself then."""
 
     what: str
     value: Hashable
     shown: str
     field: str
     ip: str = ""
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

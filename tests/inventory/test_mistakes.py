@@ -332,6 +332,56 @@ def test_duplicates_name_the_first(mistakes: Mistakes) -> None:
     ]
 
 
+ONE = "driver: ipmi, address: 10.1.0.1"
+OTHERS = [
+    "driver: redfish, address: 10.1.0.1",
+    "driver: redfish, address: 'https://10.1.0.1:443/'",
+    "driver: redfish, address: 'http://10.1.0.1'",
+    "driver: redfish, address: 10.1.0.1, system: /redfish/v1/Systems/1",
+]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_bmc_is_one_nodes_however_it_is_asked(
+    mistakes: Mistakes, other: str, *, turned: bool
+) -> None:
+    """An administrator of some nodes would switch the machines of others."""
+    first, second = (other, ONE) if turned else (ONE, other)
+    found = mistakes(f"""\
+        nodes:
+          n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, bmc: {{{first}}}}}
+          n1: {{mac: "52:54:00:00:00:02", ip: 10.0.0.2, bmc: {{{second}}}}}
+        """)
+    assert [(p.line, p.hint) for p in found] == [(3, "node n0 has it, line 2")]
+    assert "BMC address" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("driver: redfish, address: BMC.x", "driver: redfish, address: 'https://bmc.x.'"),
+        ("driver: redfish, address: 'fd00::1'", "driver: redfish, address: 'https://[fd00:0::1]'"),
+    ],
+)
+def test_one_address_is_written_in_many_ways(mistakes: Mistakes, first: str, second: str) -> None:
+    found = mistakes(f"""\
+        nodes:
+          n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, bmc: {{{first}}}}}
+          n1: {{mac: "52:54:00:00:00:02", ip: 10.0.0.2, bmc: {{{second}}}}}
+        """)
+    assert found and all("taken" in p.message or "host" in p.message for p in found), found
+
+
+def test_bmcs_behind_one_address_have_ports_of_their_own() -> None:
+    load("""\
+        defaults: {bmc: {driver: ipmi}}
+        nodes:
+          n0: {mac: "52:54:00:00:00:01", ip: 10.0.0.1, bmc: {address: 10.1.0.1, port: 6230}}
+          n1: {mac: "52:54:00:00:00:02", ip: 10.0.0.2, bmc: {address: 10.1.0.1, port: 6231}}
+        """)
+
+
 def test_one_bmc_may_serve_two_systems_but_not_one_twice(mistakes: Mistakes) -> None:
     text = """\
         defaults: {bmc: {driver: redfish}}

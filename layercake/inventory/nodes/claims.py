@@ -17,7 +17,7 @@ class Claims:
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
-        self._first: dict[tuple[str, object], tuple[str, Mark]] = {}
+        self._first: dict[tuple[str, object], tuple[str, Mark, bool]] = {}
 
     def values(self) -> frozenset[tuple[str, object]]:
         """All values that are claimed, each with what it is."""
@@ -27,14 +27,24 @@ class Claims:
         """Forgets all claims."""
         self._first = {}
 
-    def claim(self, what: str, value: object, node: str, mark: Mark, shown: str = "") -> bool:
-        """Notes that a node has a value that no other may have; whether it is the first."""
+    def claim(
+        self,
+        what: str,
+        value: object,
+        node: str,
+        mark: Mark,
+        shown: str = "",
+        *,
+        shared: bool = False,
+    ) -> bool:
+        """Notes that a node has a value that no other may have, or that others have as well if all
+        of them share it; whether that is so."""
         first = self._first.get((what, value))
         if first is None:
-            self._first[(what, value)] = (node, mark)
+            self._first[(what, value)] = (node, mark, shared)
             return True
-        first_node, first_mark = first
-        if first_node == node and what in OWN_AGAIN:
+        first_node, first_mark, first_shares = first
+        if (first_node == node and what in OWN_AGAIN) or (shared and first_shares):
             return True
         if what == NODE:
             self._problems.add(

@@ -131,7 +131,9 @@ class PartReader:
             return None
         for unique in part.unique(built):
             mark = place(unique.field)
-            self._claims.claim(unique.what, unique.value, node.name, mark, unique.shown)
+            self._claims.claim(
+                unique.what, unique.value, node.name, mark, unique.shown, shared=unique.shared
+            )
             if unique.ip:
                 self._addresses.check_guests(unique.ip, node.label, mark)
         return built
