@@ -184,7 +184,7 @@ async def test_a_search_runs_aside_and_a_pattern_that_never_ends_is_ended(kept: 
     assert [m.text for m in matches] == ["Kernel panic - not syncing: VFS"] and not more
     put(logs(kept), "n1", f"{stamp(4.0)} {'a' * 60}!\n")
     short = SandboxedJob("search", Bounds(seconds=3.0, memory=512 << 20, answer=1 << 20))
-    with pytest.raises(OperationFailed, match="took longer than 3 s|was not done in 24 s"):
+    with pytest.raises(OperationFailed, match=r"took longer than 3 s|was not done in 24 s"):
         await search(
             kept / "consoles", ["n1"], "(a+)+$", regex=True, ignore_case=False, limit=9, aside=short
         )
