@@ -19,11 +19,10 @@ from typing import Any
 import msgspec
 
 from layercake.base.clock import Clock
-from layercake.base.tally import Tally
+from layercake.base.tally import EventBudget, Tally
 from layercake.base.text import clean
 from layercake.fleet import events
 from layercake.fleet.boots import Boots
-from layercake.fleet.event_budget import EventBudget
 from layercake.fleet.guard_state import GuardState
 from layercake.inventory.ranges import expand
 from layercake.inventory.schema import Node, groups_of

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.node import idmap
-from imageapi.node.child_output import end_of_output
 from imageapi.node.container import execute
 from imageapi.node.imageset.imageset import ImageSet
 from imageapi.node.imageset.plan import Instance
 from imageapi.node.imageset.table import LIVE
+from layercake.base.logs.child_output import end_of_output
 from layercake.kraken.errors import OperationFailed
 from layercake.node.disks import LateDisks
 from minos.agent.files.manager import FileManager

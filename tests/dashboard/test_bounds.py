@@ -13,10 +13,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from layercake.base.tally import EventBudget
 from layercake.dashboard.pages import PATH
 from layercake.features.events import routes
 from layercake.fleet import events
-from layercake.fleet.event_budget import EventBudget
 from tests.support.dashboard import Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -7,8 +7,8 @@ import sqlite3
 
 import pytest
 
+from layercake.base.tally import AT_ONCE, PER_S, TELL_S, EventBudget
 from layercake.fleet import events, store
-from layercake.fleet.event_budget import AT_ONCE, PER_S, TELL_S, EventBudget
 from layercake.fleet.persistence import database
 from tests.support.clock import FakeClock
 from tests.support.disk import on_disk

@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from imageapi.node import mount, tree
-from imageapi.node.child_output import end_of_output
 from imageapi.node.container import cgroup, oci
 from imageapi.node.container.process import Process, alive, catches, open_pidfd, start_time, wait
 from imageapi.spec.container import ContainerSpec
+from layercake.base.logs.child_output import end_of_output
 from layercake.kraken.errors import OperationFailed
 
 LOG_LIMIT = 4 << 20

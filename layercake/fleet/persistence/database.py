@@ -60,12 +60,13 @@ def clear_history(db: sqlite3.Connection, table: str) -> None:
     """Deletes the oldest events: of all beyond what is kept, and of each node beyond its share."""
     nodes = db.execute("SELECT count(*) FROM nodes").fetchone()[0]
     kept = max(_KEPT_EVENTS, _KEPT_OF_NODE * nodes)
-    oldest = f"SELECT id FROM {table} ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608
+    last = "ORDER BY id DESC LIMIT 1 OFFSET ?"
+    oldest = f"SELECT id FROM {table} {last}"  # noqa: S608
     db.execute(f"DELETE FROM {table} WHERE id <= ({oldest})", (kept,))  # noqa: S608
-    of_one = "WHERE node != '' GROUP BY node HAVING count(*) > ?"
-    noisy = db.execute(f"SELECT node FROM {table} {of_one}", (_KEPT_OF_ONE,)).fetchall()  # noqa: S608
-    oldest = f"SELECT id FROM {table} WHERE node = ? ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608
-    for (node,) in noisy:
+    many = "WHERE node != '' GROUP BY node HAVING count(*) > ?"
+    noisy = f"SELECT node FROM {table} {many}"  # noqa: S608
+    oldest = f"SELECT id FROM {table} WHERE node = ? {last}"  # noqa: S608
+    for (node,) in db.execute(noisy, (_KEPT_OF_ONE,)).fetchall():
         db.execute(
             f"DELETE FROM {table} WHERE node = ? AND id <= ({oldest})",  # noqa: S608
             (node, node, _KEPT_OF_ONE),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from imageapi.node.child_output import end_of_output
+from layercake.base.logs.child_output import end_of_output
 from layercake.kraken.errors import OperationFailed
 
 TAIL = 2000

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from imageapi.node.child_output import end_of_output
+from layercake.base.logs.child_output import end_of_output
 
 
 def run(script: str, seconds: float = 30.0, keep: int = 100, most: int = 0) -> tuple[bytes, bool]:
