@@ -24,7 +24,7 @@ from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 from layercake.moduleapi import worker_process
 from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
-from tests.support.api import served
+from tests.support.api import served, token
 from tests.support.world import INVENTORY, World
 
 MANY = INVENTORY + '  x[0-2999]: {mac: "52:54:00:01:00:00+", ip: 10.2.0.1+}\n'
@@ -93,6 +93,18 @@ async def test_those_who_look_do_not_keep_an_apply_waiting(world: World) -> None
     for plan in plans:
         plan.cancel()
     await asyncio.gather(*plans, return_exceptions=True)
+
+
+async def test_who_may_change_the_site_does_not_wait_for_who_looks(world: World) -> None:
+    headers = await token(world.head, "ann", "operator")
+    body = {"yaml": INVENTORY, "file": "t.yaml"}
+    async with (
+        world.head.part(Readers).plans.turn(),
+        served(world.head, local=False) as client,
+        asyncio.timeout(60),
+        client.post("/v1/inventory/plan", json=body, headers=headers) as answer,
+    ):
+        assert answer.status == 200
 
 
 @pytest.mark.usefixtures("frozen")

@@ -105,15 +105,17 @@ class InventoryChanges:
             means.simulated,
         )
         self._plans = readers.plans
+        self._own_plans = readers.own_plans
         self._applied = readers.applied
 
-    async def plan(self, text: str, file: str) -> dict[str, Any]:
+    async def plan(self, text: str, file: str, *, urgent: bool = False) -> dict[str, Any]:
         """What applying an inventory would do; changes nothing. The digest names this text over the
-        present state."""
+        present state. `urgent`: for somebody who may change the site."""
         _check_text(text, file)
-        async with self._plans.turn():
+        job = self._own_plans if urgent else self._plans
+        async with job.turn():
             revision = self._store.revision
-            new = await self.reader.read(self._plans, text, file)
+            new = await self.reader.read(job, text, file)
             wanted = await self._files.wanted(new.all())
             files = await self._files.plan(wanted)
             changes = new.changes
@@ -245,9 +247,10 @@ class InventoryChanges:
         """The nodes of an inventory, by name; nothing is changed. Raises InventoryErrors,
         InputError."""
         _check_text(text, file)
-        async with self._plans.turn():
+        async with self._own_plans.turn():
             return {
-                node.name: node for node in (await self.reader.read(self._plans, text, file)).all()
+                node.name: node
+                for node in (await self.reader.read(self._own_plans, text, file)).all()
             }
 
     async def change(

@@ -176,21 +176,27 @@ def warnings_of(file: str, found: Answer) -> tuple[Problem, ...]:
 
 
 class Readers:
-    """The two: those who may only look do not keep an apply waiting."""
+    """Those who may only look do not keep an apply waiting, nor the plan of somebody who may change
+    the site: that gets its part of a busy machine."""
 
     def __init__(self) -> None:
         self.plans = SandboxedJob("plan the inventory", READING)
+        self.own_plans = SandboxedJob("plan the inventory", READING, urgent=True)
         self.applied = SandboxedJob("apply the inventory", READING, urgent=True)
 
     @property
     def pids(self) -> list[int]:
         """The processes that there are now."""
-        return [pid for aside in (self.plans, self.applied) for pid in aside.pids]
+        return [pid for job in self._jobs for pid in job.pids]
 
     async def close(self) -> None:
-        """Ends both processes."""
-        await self.plans.close()
-        await self.applied.close()
+        """Ends the processes."""
+        for job in self._jobs:
+            await job.close()
+
+    @property
+    def _jobs(self) -> tuple[SandboxedJob, ...]:
+        return self.plans, self.own_plans, self.applied
 
 
 def main() -> None:

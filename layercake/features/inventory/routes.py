@@ -96,7 +96,9 @@ class InventoryRoutes:
     )
     async def plan(self, request: web.Request, body: InventoryText) -> Any:
         """What applying an inventory would do."""
-        found = await while_there(request, self._inventory.plan(body.yaml, body.file))
+        urgent = not request[CALLER].looks_only
+        plan = self._inventory.plan(body.yaml, body.file, urgent=urgent)
+        found = await while_there(request, plan)
         if request[CALLER].looks_only:
             found["changes"] = [
                 {
