@@ -55,6 +55,7 @@ async def served() -> AsyncIterator[str]:
         (" GZIP ", gzip.compress(b"x")),
         ("identity, gzip", gzip.compress(b"x")),
     ],
+    ids=["gzip", "deflate", "br", "zstd", "spaces", "two"],
 )
 async def test_a_packed_body_is_refused_and_not_unpacked(encoding: str, data: bytes) -> None:
     async with served() as url, aiohttp.ClientSession() as client:

@@ -34,6 +34,7 @@ class Runs:
         (["tests/a.py::b"], [2], 2),  # interrupted
         ([f"tests/a.py::b{number}" for number in range(MOST + 1)], [1], 1),
         ([], [1], 1),
+        (["gw0"], [1], 1),
     ],
 )
 def test_what_fails_again_has_failed(
