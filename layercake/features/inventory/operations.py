@@ -104,15 +104,14 @@ class InventoryChanges:
             means.beside,
             means.simulated,
         )
-        self._plans = readers.plans
-        self._own_plans = readers.own_plans
+        self._plan_jobs = {False: readers.plans, True: readers.own_plans}
         self._applied = readers.applied
 
     async def plan(self, text: str, file: str, *, urgent: bool = False) -> dict[str, Any]:
         """What applying an inventory would do; changes nothing. The digest names this text over the
         present state. `urgent`: for somebody who may change the site."""
         _check_text(text, file)
-        job = self._own_plans if urgent else self._plans
+        job = self._plan_jobs[urgent]
         async with job.turn():
             revision = self._store.revision
             new = await self.reader.read(job, text, file)
@@ -247,10 +246,10 @@ class InventoryChanges:
         """The nodes of an inventory, by name; nothing is changed. Raises InventoryErrors,
         InputError."""
         _check_text(text, file)
-        async with self._own_plans.turn():
+        async with self._plan_jobs[True].turn():
             return {
                 node.name: node
-                for node in (await self.reader.read(self._own_plans, text, file)).all()
+                for node in (await self.reader.read(self._plan_jobs[True], text, file)).all()
             }
 
     async def change(
