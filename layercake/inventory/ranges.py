@@ -17,6 +17,7 @@ MAX_NODES = 1 << 17
 MAX_TEXT = 64 * 1024
 SYNTAX = "write a name (n0), a range (n[0-3,7]), a list (n0,n4), a group (@ipmi) or @all"
 _SPARE = 1024
+_SORTED_BY_IT = 4096
 _PASSES = 32
 """So many times a range may go through all nodes: each @all is once."""
 
@@ -128,6 +129,11 @@ def _in_order(names: Collection[str]) -> list[str]:
     return [name for _, _, name in sorted(numbered)] if len(numbered) == len(names) else []
 
 
+def _pieces(name: str) -> list[tuple[int, str]]:
+    """What names are sorted by: their texts, and their numbers as such."""
+    return [(int(p), p) if p.isdecimal() else (-1, p) for p in re.split(r"([0-9]+)", name)]
+
+
 def fold(names: Iterable[str]) -> str:
     """The short form of a list of names: n0,n1,n2 -> n[0-2]."""
     members = list(names)
@@ -187,9 +193,12 @@ def _operand(text: str, word: str, groups: Mapping[str, Set[str]]) -> Set[str]:
 
 
 def _sorted(names: Collection[str]) -> list[str]:
-    """Names in the order of ClusterShell."""
+    """Names in the order of ClusterShell; so many that it would take long to find that in their
+    numbers' order."""
     if ordered := _in_order(names):
         return ordered
+    if len(names) > _SORTED_BY_IT:
+        return sorted(names, key=_pieces)
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
     return [str(name) for name in NodeSet.fromlist(sorted(names), resolver=RESOLVER_NOGROUP)]

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from typing import Any
 
+from layercake.base.tally import EventBudget
 from layercake.fleet import events
 from layercake.fleet.persistence.history import PAGE, PER_NODE, Wanted
 from layercake.fleet.store import HISTORY_ALL, Event
@@ -16,6 +17,7 @@ from tests.support.world import World
 
 
 def tell(world: World, name: str, *texts: str) -> None:
+    world.head.store.budget = EventBudget(world.clock, at_once=1e9)  # as if in many days
     for text in texts:
         world.head.store.event(world.node(name), events.NODE_EVENT, text)
 
