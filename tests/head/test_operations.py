@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from imageapi.store.store import ImageStore
+from layercake.features.inventory.reading import Readers
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, Refused
@@ -284,9 +285,8 @@ async def test_what_changes_while_an_inventory_is_read_is_as_the_inventory_has_i
                 + '  n9: {mac: "52:54:00:00:00:19", ip: 10.1.0.19}\n'
             )
             applied = world.ops.inventory._applied
-            world.ops.inventory._applied = (
-                world.ops.inventory._plans
-            )  # another turn: this one is taken
+            plans = world.head.part(Readers).plans
+            world.ops.inventory._applied = plans  # another turn: this one is taken
             await world.ops.inventory.apply(other, "x.yaml", None, True)
             world.ops.inventory._applied = applied
         return found
