@@ -398,7 +398,8 @@ def test_who_takes_which_address_of_whom_is_told_in_words(state: BootState) -> N
                                state.nodes)  # fmt: skip
     assert other.text.startswith(
         "UEFI PXE takes 10.99.0.77 of a DHCP server that it does not name, and by the inventory "
-        "its address is 10.99.0.11: nothing can be fetched from another (hint: reserve 10.99.0.11 for "
+        "its address is 10.99.0.11: nothing can be fetched from another (hint: reserve "
+        "10.99.0.11 for "
     )
     assert other.data == {"ip": "10.99.0.11", "took": "10.99.0.77", "mac": mac, "server": ""}
     assert other.step is None and other.about == MAC

@@ -1,5 +1,5 @@
-"""Answers of BMCs by IPMI and configurations of images, as they come: what is read of each, and that
-nothing else is raised whatever is cut off or bent."""
+"""Answers of BMCs by IPMI and configurations of images, as they come: what is read of each, and
+that nothing else is raised whatever is cut off or bent."""
 
 from __future__ import annotations
 

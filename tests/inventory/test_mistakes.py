@@ -347,7 +347,8 @@ def test_a_bmc_is_one_nodes_however_it_is_asked(
     mistakes: Mistakes, other: str, *, turned: bool
 ) -> None:
     """An administrator of some nodes would switch the machines of others."""
-    first, second = (other, ONE) if turned else (ONE, other)
+    first = other if turned else ONE
+    second = ONE if turned else other
     found = mistakes(f"""\
         nodes:
           n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, bmc: {{{first}}}}}

@@ -32,7 +32,8 @@ async def test_a_flood_is_read_at_a_pace_and_its_lines_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     time = Time(monkeypatch)
-    found, taken = Budget(time.clock), 0
+    found = Budget(time.clock)
+    taken = 0
     for _ in range(160):  # 10 MiB
         taken += found.allows("loud", FLOOD)
         await found.pace("loud", len(FLOOD))

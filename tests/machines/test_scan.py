@@ -116,10 +116,12 @@ async def test_a_mark_that_is_not_unique_names_no_node(
         made["smbios"]["system"]["uuid"] = uuid
         await survey(world, f"n{number}", made)
 
-    async def ask(module: str, method: str, params: Mapping[str, Any], timeout: float = 0.0) -> Any:
+    async def call_module(
+        module: str, method: str, params: Mapping[str, Any], timeout: float = 0.0
+    ) -> Any:
         return [answer]
 
-    world.head.modules.host.call = ask  # type: ignore[method-assign]
+    world.head.modules.host.call = call_module  # type: ignore[method-assign]
     [row] = (await world.ops.machines.scan("10.2.0.0/24", 0))["found"]
     one = "" if ", " in machine else machine
     assert (row["node"], row["machine"]) == (one, "" if one else machine)

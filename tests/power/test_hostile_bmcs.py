@@ -48,8 +48,14 @@ class Bmc:
 async def driver(bmc: Bmc, timeout_s: float = 1.0) -> AsyncIterator[RedfishDriver]:
     server = await asyncio.start_server(bmc.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    entry = {"driver": "redfish", "address": f"http://127.0.0.1:{port}", "username": "a",
-             "password": "b", "system": "/redfish/v1/Systems/1", "timeout_s": timeout_s}  # fmt: skip
+    entry = {
+        "driver": "redfish",
+        "address": f"http://127.0.0.1:{port}",
+        "username": "a",
+        "password": "b",
+        "system": "/redfish/v1/Systems/1",
+        "timeout_s": timeout_s,
+    }
     spec = BmcSpec.from_record("n1", {"name": "n1", "firmware": "uefi", "bmc": entry})
     web = Web()
     try:

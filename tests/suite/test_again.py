@@ -16,7 +16,9 @@ class Runs:
 
     def __init__(self, last: Path, failed: Sequence[str], *statuses: int) -> None:
         self.asked: list[list[str]] = []
-        self._last, self._failed, self._statuses = last, failed, list(statuses)
+        self._last = last
+        self._failed = failed
+        self._statuses = list(statuses)
 
     def __call__(self, arguments: Sequence[str]) -> int:
         self.asked.append(list(arguments))
