@@ -104,7 +104,7 @@ def endpoint(address: str, port: int) -> tuple[str, int]:
     name = (urlsplit(address).hostname or "") if "://" in address else address
     with contextlib.suppress(ValueError):
         name = str(ipaddress.ip_address(name))
-    return name.lower().rstrip("."), 0 if port in _STANDARD_PORTS else port
+    return name.lower(), 0 if port in _STANDARD_PORTS else port
 
 
 def key_of(address: str, port: int, system: str | None) -> str:

@@ -32,12 +32,13 @@ _HEAD = re.compile(
     rb"(GET|POST) (/[A-Za-z0-9/._:-]*) HTTP/1\.1((?:\r\n[!-9;-~]+:[\t -~]*)*)\r\n\r\n"
 )
 _MORE = re.compile(
-    rb"\n(?:content-(?!length:|type:)|transfer-|expect|upgrade|connection:[^\r]*close|range|if-)",
+    rb"\n(?:content-(?!length:[\t ]*[0-9]{1,5}[\t ]*(?:\r|$)|type:)|transfer-|expect|upgrade|"
+    rb"connection:[^\r]*close|range|if-)",
     re.IGNORECASE,
 )
-"""Header fields of requests that want more than their plain answer."""
+"""Header fields of requests that want more than their plain answer, or whose length is no plain
+number."""
 _LENGTH = re.compile(rb"\ncontent-length:[\t ]*([0-9]{1,5})[\t ]*(?:\r|$)", re.IGNORECASE)
-_ANY_LENGTH = re.compile(rb"\ncontent-length:", re.IGNORECASE)
 _AUTHORIZATION = re.compile(rb"\nauthorization:[\t ]*(Bearer [!-~]+)[\t ]*(?:\r|$)", re.IGNORECASE)
 
 
@@ -183,8 +184,6 @@ class FastResponder(ProtocolWrapper):
         lengths = _LENGTH.findall(head[3])
         credentials = _AUTHORIZATION.findall(head[3])
         if len(lengths) != (head[1] == b"POST") or len(credentials) > 1:
-            return False
-        if len(_ANY_LENGTH.findall(head[3])) != len(lengths):  # one says what is no plain number
             return False
         end = head.end() + (int(lengths[0]) if lengths else 0)
         if len(data) < end <= _LONGEST:

@@ -100,8 +100,7 @@ class SandboxedJob:
             env=_environment(),
         )
         try:
-            out = await self._within(self._talk(process, data), lambda: process.pid)
-            status = await process.wait()
+            out, status = await self._within(self._talk(process, data), lambda: process.pid)
         finally:
             await end(process)
         if not out:
@@ -186,8 +185,9 @@ class SandboxedJob:
             hint=f"it may take {self._bounds.memory >> 20} MiB of memory; see the head's log",
         )
 
-    async def _talk(self, process: asyncio.subprocess.Process, data: bytes) -> bytes:
-        """Gives and takes. The pipes are bounded, so both at once."""
+    async def _talk(self, process: asyncio.subprocess.Process, data: bytes) -> tuple[bytes, int]:
+        """Gives and takes, until it has ended: what it said, and its status. The pipes are bounded,
+        so both at once."""
         sending = asyncio.create_task(_send(process, data))
         parts = []
         size = 0
@@ -201,7 +201,7 @@ class SandboxedJob:
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
-        return b"".join(parts)
+        return b"".join(parts), await process.wait()
 
 
 def _processor_s(pid: int) -> float:

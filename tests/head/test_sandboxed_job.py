@@ -186,6 +186,7 @@ def test_a_comparison_lists_so_much_and_counts_the_rest() -> None:
     ("module", "data", "bounds", "why"),
     [
         ("tests.support.greedy", b"sleep", Bounds(1.0, 1 << 30, 1 << 20), "not done in 8 s"),
+        ("tests.support.greedy", b"mute", Bounds(1.0, 1 << 30, 1 << 20), "not done in 8 s"),
         ("tests.support.greedy", b"child", Bounds(1.0, 1 << 30, 1 << 20), "not done in 8 s"),
         ("tests.support.greedy", b"memory", BOUNDS, "ended with status"),
         ("tests.support.greedy", b"talk", BOUNDS, "larger than 1 MiB"),

@@ -17,6 +17,11 @@ def main() -> None:
     order += sys.stdin.buffer.read()
     if order == b"sleep":
         time.sleep(600)
+    elif order == b"mute":
+        sys.stdout.write("all that there is")
+        sys.stdout.flush()
+        os.close(1)
+        time.sleep(600)
     elif order == b"child":
         subprocess.run(["sh", "-c", "sleep 600; : greedy-child"], check=False)
     elif order == b"memory":
