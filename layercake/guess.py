@@ -84,7 +84,11 @@ def read_machine() -> Machine:
 def _ip(*words: str) -> list[dict[str, Any]]:
     try:
         done = subprocess.run(
-            ["ip", "-j", "-4", *words], capture_output=True, text=True, check=False
+            ["ip", "-j", "-4", *words],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
     except FileNotFoundError:
         raise OperationFailed(

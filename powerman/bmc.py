@@ -138,8 +138,12 @@ class ManagedBmc:
             self.breaker = self.breaker.admitted(self.clock.now())
             try:
                 yield
-            except (Unreachable, LoginRefused) as error:
+            except Unreachable as error:
                 self.breaker = self.breaker.unanswered(self.clock.now())
+                self.missed(error)
+                raise
+            except LoginRefused as error:
+                self.breaker = self.breaker.refused(self.clock.now())
                 self.missed(error)
                 raise
             except LayercakeError:

@@ -3,7 +3,7 @@ steady clock.
 
 A BMC that does not answer is left alone for a while, then one operation may try; each further
 failure doubles the rest. A BMC that answers gets a token bucket, because many answer slowly and
-lock up under load.
+lock up under load. A refused login costs more than silence: accounts lock after a few in a row.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 
 from layercake.kraken.backoff import backoff
 from powerman.settings import Limits
+
+LOGIN_RESTS = 30
+"""So many times as long as it may otherwise be is the longest rest after refused logins."""
 
 
 class Circuit(enum.Enum):
@@ -43,9 +46,8 @@ class Breaker:
         """How long an operation has to wait; 0 if it may go now. While another one is trying, as
         long as the first rest."""
         if self.circuit is Circuit.OPEN:
-            return min(
-                self.limits.rest_max_s, max(0.0, self.retry_at - now)
-            )  # the sum may have been rounded up
+            longest = LOGIN_RESTS * self.limits.rest_max_s  # the sum may have been rounded up
+            return min(longest, max(0.0, self.retry_at - now))
         if self.circuit is Circuit.TRYING:
             return self.limits.rest_s
         missing = 1.0 - self._filled(now)
@@ -63,12 +65,25 @@ class Breaker:
         )
 
     def unanswered(self, now: float) -> Breaker:
-        """The BMC did not answer, or refused the login."""
+        """The BMC did not answer."""
         failures = self.failures + 1
         if failures < self.limits.failures and self.circuit is Circuit.CLOSED:
             return replace(self, failures=failures)
         rest = backoff(
             failures - self.limits.failures + 1, self.limits.rest_s, self.limits.rest_max_s
+        )
+        return replace(self, circuit=Circuit.OPEN, failures=failures, retry_at=now + rest)
+
+    def refused(self, now: float) -> Breaker:
+        """The BMC refused the login. It may have been starting, so the next try comes soon; each
+        further one waits twice as long as the one before it, from `rest_max_s` on, for accounts
+        lock after three to five in a row (AccountLockoutThreshold of Redfish's AccountService)."""
+        failures = self.failures + 1
+        most = self.limits.rest_max_s
+        rest = (
+            self.limits.rest_s
+            if failures == 1
+            else backoff(failures - 1, most, LOGIN_RESTS * most)
         )
         return replace(self, circuit=Circuit.OPEN, failures=failures, retry_at=now + rest)
 

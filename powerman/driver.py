@@ -282,5 +282,6 @@ def login_refused(address: str, user: str, why: str = "") -> LoginRefused:
     return LoginRefused(
         f"cannot log in to the BMC at {address} as {user!r}: it refuses the user or the "
         f"password{detail}",
-        hint="check bmc.username and bmc.password in the inventory",
+        hint="check bmc.username and bmc.password in the inventory; as accounts lock, it is tried "
+        "again more and more seldom: `layercake power status NODE` asks at once",
     )

@@ -32,7 +32,7 @@ from imageapi.build.sandbox import Sandbox
 from imageapi.build.source import Kind, Source, detect
 from imageapi.build.squash import squash
 from imageapi.build.tools import PATH, run
-from layercake.base.text import whole_number
+from layercake.base.text import lines_of_proc, of_mountinfo, whole_number
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 
 Progress = Callable[[str, float | None], None]
@@ -136,7 +136,9 @@ def _scratch(near: Path) -> Iterator[Path]:
     try:
         yield scratch
     finally:
-        mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        mounts = [
+            of_mountinfo(line.split(" ")[4]) for line in lines_of_proc("/proc/self/mountinfo")
+        ]
         left = [
             point for point in mounts if point == str(scratch) or point.startswith(f"{scratch}/")
         ]

@@ -69,6 +69,7 @@ def _ask_version() -> str:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
             timeout=30,
             env={"PATH": PATH},

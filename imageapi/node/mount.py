@@ -17,7 +17,7 @@ from pathlib import Path
 
 from imageapi.node import child
 from imageapi.spec.options import writes_nothing
-from layercake.base.text import of_mountinfo
+from layercake.base.text import lines_of_proc, of_mountinfo
 from layercake.kraken.errors import OperationFailed
 
 MS_RDONLY = 1
@@ -53,7 +53,7 @@ def mount(source: str, target: Path, kind: str, flags: int = 0, data: str = "") 
     if (
         _libc.mount(
             source.encode(),
-            str(target).encode(),
+            os.fsencode(target),
             kind.encode(),
             ctypes.c_ulong(flags),
             data.encode() or None,
@@ -69,7 +69,7 @@ def mount_away(source: str, target: Path, kind: str, flags: int, data: str, limi
     well, ETIMEDOUT after `limit` seconds."""
     arguments = (
         source.encode(),
-        str(target).encode(),
+        os.fsencode(target),
         kind.encode(),
         ctypes.c_ulong(flags),
         data.encode() or None,
@@ -92,7 +92,7 @@ def mount_points(table: str = "/proc/self/mountinfo") -> list[str]:
     """All mount points, in the order they were made (proc(5): field 5, octal escapes for
     blanks)."""
     points = []
-    for line in Path(table).read_text().splitlines():
+    for line in lines_of_proc(table):
         raw = line.split(" ")[4]
         points.append(of_mountinfo(raw))
     return points
@@ -102,7 +102,7 @@ def unmount(target: Path, tries: int = UMOUNT_TRIES) -> bool:
     """Takes a mount down. Returns False if that needed a lazy unmount, True otherwise; nothing
     mounted is fine."""
     for attempt in range(tries):
-        if _libc.umount2(str(target).encode(), 0) == 0:
+        if _libc.umount2(os.fsencode(target), 0) == 0:
             return True
         code = ctypes.get_errno()
         if code in (errno.EINVAL, errno.ENOENT):
@@ -111,7 +111,7 @@ def unmount(target: Path, tries: int = UMOUNT_TRIES) -> bool:
             raise OperationFailed(f"cannot unmount {target}: {os.strerror(code)}")
         if attempt + 1 < tries:
             time.sleep(UMOUNT_PAUSE)
-    if _libc.umount2(str(target).encode(), MNT_DETACH) < 0:
+    if _libc.umount2(os.fsencode(target), MNT_DETACH) < 0:
         raise OperationFailed(f"cannot unmount {target}: {os.strerror(ctypes.get_errno())}")
     return False
 
@@ -120,7 +120,7 @@ def unmount_away(target: Path, limit: float = AWAY_LIMIT) -> bool:
     """Takes a mount down whose data is on another machine, which may not answer any more. Returns
     False if it had to be lazy or by force: what was not written yet is lost then. Raises
     OperationFailed. A hanging call is a child's: nobody waits for ever."""
-    place = str(target).encode()
+    place = os.fsencode(target)
 
     def umount2(flags: int) -> Callable[[], None]:
         def call() -> None:
@@ -204,11 +204,7 @@ def bind(source: str, target: Path, *, readonly: bool = False) -> None:
 
 def known_filesystems() -> set[str]:
     """The file systems that the kernel knows now."""
-    return {
-        line.split()[-1]
-        for line in Path("/proc/filesystems").read_text().splitlines()
-        if line.strip()
-    }
+    return {line.split()[-1] for line in lines_of_proc("/proc/filesystems") if line.strip()}
 
 
 def overlay(lower: Path | Sequence[str], base: Path, size: str) -> Path:

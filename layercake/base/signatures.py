@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import ctypes
 from functools import lru_cache
-from pathlib import Path
 
+from layercake.base.text import lines_of_proc
 from layercake.kraken.errors import OperationFailed
 
 KEY_BYTES = 32
@@ -34,7 +34,7 @@ def _libcrypto() -> ctypes.CDLL:
     """The library, whatever its version is called. Raises OperationFailed."""
     import ssl  # noqa: F401  it loads it
 
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    for line in lines_of_proc("/proc/self/maps"):
         if "libcrypto" in line.rpartition("/")[2]:
             crypto = ctypes.CDLL(line[line.index("/") :])
             for name in _POINTERS:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
@@ -27,6 +28,18 @@ def of_mountinfo(field: str) -> str:
     """A path as it is: in the tables of proc(5), blanks, tabs, line ends and \\ are \\ and three
     octal digits."""
     return _OCTAL.sub(lambda found: chr(int(found[1], 8)), field) if "\\" in field else field
+
+
+def of_proc(path: Path | str) -> str:
+    """A file of proc(5), whatever bytes are in it: the name of a process and the path of a mount
+    are those of somebody else, and need not be UTF-8. Raises OSError."""
+    return Path(path).read_bytes().decode("utf-8", "surrogateescape")
+
+
+def lines_of_proc(path: Path | str) -> list[str]:
+    """Its lines. Only a line feed ends one, as the kernel writes no other in a name: for
+    str.splitlines a form feed or U+2028 in a name begins another line. Raises OSError."""
+    return of_proc(path).removesuffix("\n").split("\n")
 
 
 def whole_number(text: str, most: int) -> int | None:

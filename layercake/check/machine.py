@@ -4,7 +4,6 @@ Nothing is changed."""
 from __future__ import annotations
 
 import ctypes
-import json
 import shutil
 import subprocess
 import time
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from layercake.base.text import lines_of_proc, parse_json
 from layercake.kraken.errors import OperationFailed
 
 TOOL_S = 15.0
@@ -61,6 +61,7 @@ class Machine:
                 words,
                 capture_output=True,
                 text=True,
+                errors="replace",
                 timeout=TOOL_S,
                 check=False,
                 stdin=subprocess.DEVNULL,
@@ -71,8 +72,7 @@ class Machine:
 
     def ip(self, *words: str) -> list[dict[str, Any]]:
         """What `ip -j` says; [] if there is nothing, or no such thing. Raises OperationFailed."""
-        records = json.loads(self.run("ip", "-j", *words) or "[]")
-        return [entry for entry in records if isinstance(entry, dict) and entry]
+        return self._entries("ip", self.run("ip", "-j", *words) or "[]")
 
     def ruleset(self) -> list[dict[str, Any]]:
         """The packet filter as nftables has it, that of iptables-nft too. Raises
@@ -88,17 +88,20 @@ class Machine:
             raise OperationFailed(
                 "cannot look at the packet filter: nft fails", hint="run `nft list ruleset` as root"
             )
-        return [
-            entry
-            for entry in json.loads(printed or "{}").get("nftables", [])
-            if isinstance(entry, dict)
-        ]
+        return self._entries("nft", printed, "nftables")
+
+    def _entries(self, program: str, printed: str, key: str = "") -> list[dict[str, Any]]:
+        try:
+            said = parse_json(printed)
+        except ValueError:
+            raise OperationFailed(f"cannot look: what {program} prints is no JSON") from None
+        found = said.get(key) if key and isinstance(said, dict) else said
+        return [entry for entry in found or () if isinstance(entry, dict) and entry]
 
     def _has_nftables(self) -> bool:
         try:
             return any(
-                line.startswith("nf_tables ")
-                for line in (self.proc / "modules").read_text().splitlines()
+                line.startswith("nf_tables ") for line in lines_of_proc(self.proc / "modules")
             )
         except OSError:
             return True  # it cannot be told: then nft must say

@@ -298,6 +298,7 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
             env=dict(environment or os.environ),
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
         )
     except FileNotFoundError:

@@ -13,9 +13,9 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
+from layercake.base.text import of_proc
 from layercake.kraken.errors import OperationFailed, Refused
 from layercake.moduleapi.worker_process import Ended, TooLong, WorkerProcess, end
 
@@ -208,7 +208,7 @@ def _processor_s(pid: int) -> float:
     """Seconds of a processor that a process and those that it has waited for have had, 0.0 for one
     that is gone (proc_pid_stat(5))."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = of_proc(f"/proc/{pid}/stat").rpartition(")")[2].split()
     except OSError:
         return 0.0
     return sum(map(int, fields[11:15])) / _TICK

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from layercake.base.text import lines_of_proc
 from layercake.kraken.errors import OperationFailed
 
 _SETUP = (("link", "set", "lo", "up"), ("route", "add", "local", "default", "dev", "lo"))
@@ -27,7 +28,9 @@ def refused() -> str:
     for program in ("unshare", "ip"):
         if shutil.which(program) is None:
             return f"{program} is not installed"
-    done = subprocess.run(command(["true"]), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command(["true"]), capture_output=True, text=True, errors="replace", check=False
+    )
     return (
         ""
         if done.returncode == 0
@@ -45,12 +48,14 @@ def set_up() -> None:
             f"cannot simulate here: this network has {', '.join(names)}", hint=hint
         )
     for arguments in _SETUP:
-        done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["ip", *arguments], capture_output=True, text=True, errors="replace", check=False
+        )
         if done.returncode != 0:
             raise OperationFailed(f"cannot set up the simulation's network: {done.stderr.strip()}")
     _PORTS.write_text("10240 65000\n")
 
 
 def _interfaces() -> list[str]:
-    lines = Path("/proc/self/net/dev").read_text().splitlines()[2:]
+    lines = lines_of_proc("/proc/self/net/dev")[2:]
     return sorted(line.split(":")[0].strip() for line in lines)

@@ -6,14 +6,15 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
+
+from layercake.base.text import of_proc
 
 
 def family(pid: int) -> list[int]:
     """A process and all below it."""
     try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        children = of_proc(f"/proc/{pid}/task/{pid}/children").split()
     except OSError:
         return []
     return [pid, *(process for child in children for process in family(int(child)))]
@@ -22,7 +23,7 @@ def family(pid: int) -> list[int]:
 def cpu_s(pid: int) -> float:
     """The CPU seconds that a process has used; 0.0 of one that has ended."""
     with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = of_proc(f"/proc/{pid}/stat").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return 0.0
 
@@ -30,11 +31,7 @@ def cpu_s(pid: int) -> float:
 def rss_mb(pid: int) -> float:
     """The memory that a process has; 0.0 of one that has ended."""
     with contextlib.suppress(OSError):
-        return (
-            int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-            * os.sysconf("SC_PAGE_SIZE")
-            / 1e6
-        )
+        return int(of_proc(f"/proc/{pid}/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
     return 0.0
 
 

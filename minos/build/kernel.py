@@ -92,7 +92,9 @@ def run(*command: str, cwd: Path | None = None, package: str = "") -> str:
     """What a program says. Raises OperationFailed with its last words, or with the `package` that
     has it."""
     try:
-        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, cwd=cwd, capture_output=True, text=True, errors="replace", check=True
+        )
     except FileNotFoundError:
         raise OperationFailed(
             f"cannot run {command[0]}: it is not installed",

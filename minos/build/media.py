@@ -210,7 +210,12 @@ def _fill(image: Path, programs: Sequence[Path], scratch: Path) -> None:
 
 def _run(*command: str) -> None:
     done = subprocess.run(
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        stdin=subprocess.DEVNULL,
+        check=False,
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]

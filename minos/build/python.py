@@ -63,6 +63,7 @@ def _script(interpreter: Path, *arguments: str, text: str = "") -> str:
         input=text,
         capture_output=True,
         text=True,
+        errors="replace",
         env={"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"},
     )
     if done.returncode:
@@ -108,7 +109,9 @@ def libraries(binaries: Iterable[Path]) -> dict[str, Path]:
     loader itself included."""
     files: dict[str, Path] = {}
     for binary in binaries:
-        done = subprocess.run(["ldd", str(binary)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["ldd", str(binary)], capture_output=True, text=True, errors="replace", check=False
+        )
         if done.returncode and "not a dynamic executable" not in done.stderr + done.stdout:
             raise OperationFailed(f"cannot list the libraries of {binary}: {done.stderr.strip()}")
         for missing in re.findall(r"(\S+) => not found", done.stdout):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from layercake.base.text import lines_of_proc
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from minos.erase.drive import Drive, Erased
 from minos.erase.selection import Left, Own
@@ -157,7 +158,7 @@ class Orders:
     def _refuse_elsewhere(self) -> None:
         """A system that runs from a disk is not minOS: nothing is erased under it, whoever says
         so."""
-        for line in self._mounts.read_text().splitlines():
+        for line in lines_of_proc(self._mounts):
             fields = line.split()
             if fields[1:2] == ["/"] and fields[2] not in _MEMORY:
                 raise OperationFailed(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from layercake.base.text import lines_of_proc
 from minos.survey.sanitize import number, plain, read
 
 _DISKS = 256
@@ -46,7 +47,7 @@ def processors(proc: Path) -> dict[str, Any]:
 
 def memory(proc: Path) -> int:
     """What the kernel has, in bytes."""
-    for line in (proc / "meminfo").read_text().splitlines():
+    for line in lines_of_proc(proc / "meminfo"):
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) << 10
     raise ValueError("/proc/meminfo says nothing of MemTotal")

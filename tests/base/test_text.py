@@ -4,12 +4,13 @@ comes through."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layercake.base.text import cleaned, of_mountinfo, parse_json
+from layercake.base.text import cleaned, lines_of_proc, of_mountinfo, parse_json
 
 _WORD = st.text(
     st.sampled_from(
@@ -46,3 +47,9 @@ def test_escapes_are_seen_however_they_are_written(text: str) -> None:
 def test_a_path_of_mountinfo_without_a_codec_that_nodes_lack() -> None:
     assert of_mountinfo(r"/a\040b\011c\012d\134e") == "/a b\tc\nd\\e"
     assert of_mountinfo("/plain") == "/plain" and of_mountinfo(r"/no\9octal") == r"/no\9octal"
+
+
+def test_only_a_line_feed_ends_a_line_of_proc(tmp_path: Path) -> None:
+    table = tmp_path / "status"
+    table.write_bytes("Name:\ta\x0cb\u2028c\x1cd\n".encode() + b"Umask:\t\xff\n")
+    assert lines_of_proc(table) == ["Name:\ta\x0cb\u2028c\x1cd", "Umask:\t\udcff"]

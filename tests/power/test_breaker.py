@@ -50,6 +50,17 @@ def test_each_further_failure_doubles_the_rest_up_to_its_limit() -> None:
     assert rests == [4.0, 8.0, 16.0, 20.0, 20.0]
 
 
+def test_refused_logins_come_further_and_further_apart() -> None:
+    breaker = Breaker.fresh(LIMITS, 0.0)
+    now, rests = 0.0, []
+    for _ in range(9):
+        breaker = breaker.admitted(now).refused(now)
+        rests.append(breaker.wait_s(now))
+        now += rests[-1]
+    assert rests == [4.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0, 600.0]
+    assert breaker.admitted(now).answered(now).wait_s(now) == 0.0
+
+
 def test_a_cancelled_try_lets_another_one_try_at_once() -> None:
     assert _opened(0.0).admitted(4.0).abandoned(4.5).wait_s(4.5) == 0.0
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import select
 from dataclasses import dataclass
-from pathlib import Path
+
+from layercake.base.text import lines_of_proc, of_proc
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ def start_time(pid: int) -> int:
     """When a process started, in clock ticks since boot (proc(5), field 22); 0 if it is gone or
     only a zombie."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = of_proc(f"/proc/{pid}/stat").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return 0 if fields[0] in "ZX" else int(fields[19])
@@ -38,7 +39,7 @@ def alive(process: Process) -> bool:
 def catches(pid: int, number: int) -> bool:
     """Whether a process has a handler for a signal (SigCgt of proc(5))."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = lines_of_proc(f"/proc/{pid}/status")
     except (FileNotFoundError, ProcessLookupError):
         return False
     mask = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")

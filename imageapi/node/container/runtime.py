@@ -21,6 +21,7 @@ from imageapi.node.container import cgroup, oci
 from imageapi.node.container.process import Process, alive, catches, open_pidfd, start_time, wait
 from imageapi.spec.container import ContainerSpec
 from layercake.base.logs.child_output import end_of_output
+from layercake.base.text import lines_of_proc
 from layercake.kraken.errors import OperationFailed
 
 LOG_LIMIT = 4 << 20
@@ -38,7 +39,7 @@ SYSTEMD_HALT = signal.SIGRTMIN + 3
 
 def effective_capabilities() -> int:
     """The capabilities that this process has, as a mask."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = lines_of_proc("/proc/self/status")
     return int(next(line for line in lines if line.startswith("CapEff:")).split()[1], 16)
 
 

@@ -80,7 +80,7 @@ def _probe(tools: Tools, device: Path) -> Mapping[str, str]:
     output = tools.run("blkid", "-p", "-o", "export", str(device), well=(*_NOTHING, 8)).decode(
         errors="replace"
     )
-    rows = dict(line.partition("=")[::2] for line in output.splitlines())
+    rows = dict(line.partition("=")[::2] for line in output.split("\n"))
     return {key: its for key, its in rows.items() if key in ("TYPE", "PTTYPE", "LABEL")}
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from layercake.base.text import of_mountinfo
+from layercake.base.text import lines_of_proc, of_mountinfo
 from layercake.kraken.errors import OperationFailed
 from minos.agent.disks import scan
 from minos.agent.disks.layout import NEW, Layout, Volume
@@ -334,7 +334,7 @@ class Stack:
 def swaps(table: Path = Path("/proc/swaps")) -> set[int]:
     """The numbers of the devices that are swapped to: one device may have several names."""
     devices = set()
-    for line in table.read_text().splitlines()[1:]:
+    for line in lines_of_proc(table)[1:]:
         with contextlib.suppress(OSError):  # a file on something that is not seen from here
             devices.add(Path(line.split()[0]).stat().st_rdev)
     return devices
@@ -345,7 +345,7 @@ def clear(name: str, means: Means) -> None:
     LayercakeError."""
     above = scan.holders(name, means.sys)
     owned = scan.numbers((name, *above), means.sys)
-    for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
+    for line in reversed(lines_of_proc("/proc/self/mountinfo")):
         fields = line.split(" ")
         if fields[2] in owned:
             means.unmount(Path(of_mountinfo(fields[4])))

@@ -192,6 +192,7 @@ def _unpack(archive: Path, tree: Path) -> None:
             stdin=packed.stdout,
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
         )
     if packed.returncode or done.returncode:

@@ -11,9 +11,9 @@ import os
 import resource
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from layercake.base.histogram import Histogram
+from layercake.base.text import of_proc
 from layercake.fleet.events import MUTATION_DONE
 from layercake.fleet.store import Event, Store
 from layercake.kraken.events import MUTATION_FAILED
@@ -109,7 +109,7 @@ def process() -> Iterator[tuple[str, str, str, float]]:
         "Processor time of the head.",
         used.ru_utime + used.ru_stime,
     )
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    pages = int(of_proc("/proc/self/statm").split()[1])
     yield (
         "process_resident_memory_bytes",
         "gauge",
