@@ -81,9 +81,7 @@ class Breaker:
         failures = self.failures + 1
         most = self.limits.rest_max_s
         rest = (
-            self.limits.rest_s
-            if failures == 1
-            else backoff(failures - 1, most, LOGIN_RESTS * most)
+            self.limits.rest_s if failures == 1 else backoff(failures - 1, most, LOGIN_RESTS * most)
         )
         return replace(self, circuit=Circuit.OPEN, failures=failures, retry_at=now + rest)
 

@@ -39,10 +39,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "failure.",
         ),
     ] = 4.0
-    rest_max_s: Annotated[float, Meta(ge=0.01, description="Seconds it is left alone at most; after refused logins 30 times as long, for "
-            "accounts lock.")] = (
-        60.0
-    )
+    rest_max_s: Annotated[
+        float,
+        Meta(
+            ge=0.01,
+            description="Seconds it is left alone at most; after refused logins 30 times as "
+            "long, for accounts lock.",
+        ),
+    ] = 60.0
 
 
 class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
