@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.agents.settings import SyncSettings
+from layercake.api.delegation import Delegated
 from layercake.base.files import write_atomic
 from layercake.base.text import describe
 from layercake.features.access.people import OidcSettings
@@ -162,6 +163,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         AuditSettings()
     )
     oidc: Annotated[OidcSettings, Meta(description="People by OpenID Connect.")] = OidcSettings()
+    delegated: Annotated[
+        dict[str, Delegated],
+        Meta(
+            description="What those who are bound to a group may name in the entries of its "
+            "nodes, by group."
+        ),
+    ] = {}
     secrets: Annotated[
         str,
         Meta(
@@ -356,6 +364,7 @@ _NEWER = (
     "socket_role",
     "audit",
     "oidc",
+    "delegated",
     "secrets",
     "more_drivers",
     "webhooks",

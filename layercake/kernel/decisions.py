@@ -103,12 +103,15 @@ class Decisions:
             None,
         )
 
-    async def matching(self, records: Sequence[Record], where: str) -> list[Record]:
-        """The nodes of these that a query means. Raises InputError for one that is none."""
+    async def matching(
+        self, records: Sequence[Record], where: str, *, brief: bool = False
+    ) -> list[Record]:
+        """The nodes of these that a query means; `brief`: one of a viewer. Raises InputError for
+        one that is none."""
         hook = next(hooks(self._all, lambda running: running.matching), None)
         if hook is None:
             raise InputError("cannot look for nodes by a query: this head knows none")
-        return await hook(records, where)
+        return await hook(records, where, brief=brief)
 
     def image(self, name: str) -> WantedImage:
         """An image by its name. Raises NotFound."""

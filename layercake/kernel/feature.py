@@ -102,7 +102,17 @@ class Running:
     boot_sets: BootSetChoice | None = None
     kernel_modules: Callable[[Record], Mapping[str, Any] | None] | None = None
     image: Callable[[str], WantedImage] | None = None
-    matching: Callable[[Sequence[Record], str], Awaitable[list[Record]]] | None = None
+    matching: Matching | None = None
+
+
+class Matching(Protocol):
+    """Finds nodes by a query."""
+
+    async def __call__(
+        self, records: Sequence[Record], where: str, *, brief: bool = False
+    ) -> list[Record]:
+        """Those of the records that the query means; `brief`: one of a viewer. Raises
+        InputError."""
 
 
 ChangeCards = Callable[[Record, Sequence[str], str], Awaitable[None]]

@@ -327,3 +327,35 @@ async def test_a_bound_viewer_counts_and_follows_its_own_nodes_alone(
         while "the last one" not in text:
             text += (await mine.receive(timeout=60)).data
         assert f"{OWN} speaks" in text and OTHER not in text
+
+
+async def test_a_viewer_is_not_told_which_secrets_and_files_there_are(
+    world: World, api: Any
+) -> None:
+    viewer = await token(world.head, "look", "viewer")
+    operator = await token(world.head, "root", "admin")
+    asks = {
+        "password: {env: NOBODY}": "password: {env: PATH}",
+        "images: [one], kernel_args": "images: [one], files: {/etc/x: {source: none}}, kernel_args",
+    }
+    answers = {"viewer": [], "admin": []}  # type: ignore[var-annotated]
+    for before, after in (("", ""), *asks.items()):
+        body = {"yaml": RACK.replace(before, after) if before else RACK}
+        for who, headers in (("viewer", viewer), ("admin", operator)):
+            async with api.post("/v1/inventory/plan", json=body, headers=headers) as answer:
+                found = await answer.json()
+                answers[who].append((answer.status, found.get("warnings"), found.get("files")))
+    assert answers["viewer"] == [(200, [], [])] * 3, "each of them is the same to him"
+    assert len({str(one) for one in answers["admin"]}) == 3
+
+
+async def test_a_viewer_cannot_guess_by_a_query_what_is_not_shown(world: World, api: Any) -> None:
+    viewer = await token(world.head, "look", "viewer")
+    operator = await token(world.head, "work", "operator")
+    for where in ("serial=SN-1", "not place:switch=sw1", "name=phys0 or place:port!=1"):
+        for path in ("/v1/nodes", "/v1/events"):
+            params = {"where": where}
+            async with api.get(path, params=params, headers=viewer) as answer:
+                assert answer.status == 400 and "nodes have no" in await answer.text()
+            async with api.get(path, params=params, headers=operator) as answer:
+                assert answer.status == 200, await answer.text()

@@ -185,3 +185,20 @@ def test_a_person_may_name_any_file_of_his_own(tmp_path: Path) -> None:
     assert resolve(SecretRef(file=str(tmp_path / "token"))).reveal() == "mine"
     with pytest.raises(InputError, match="is not in"):
         resolve(SecretRef(file=str(tmp_path / "token")), tmp_path / "secrets")
+
+
+async def test_a_secret_of_another_node_is_compared_with_its_place(
+    world: World, secrets: Path
+) -> None:
+    """The place alone did not change: another node's password was sent to it."""
+    (secrets / "other").write_text("hunter3\n")
+    (secrets / "other").chmod(0o600)
+    two = rack(secrets / "bmc") + (
+        '  n9: {mac: "52:54:00:00:00:99", ip: 10.1.0.99, bmc: {driver: redfish, '
+        f"address: 'https://10.1.0.8:8000', username: a, password: {{file: '{secrets}/other'}}}}}}\n"
+    )
+    await world.ops.inventory.apply(two, "x.yaml", None, False)
+    wanted = {"bmc.password": {"file": str(secrets / "other")}}
+    with pytest.raises(Refused, match=r"the secret of n9 would go to .*10\.1\.0\.9:8000"):
+        await world.ops.inventory.change("n0", wanted, ())
+    await world.ops.inventory.change("n0", wanted, (), Consent(confirm_secrets=True))

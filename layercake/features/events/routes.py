@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,8 +15,9 @@ from layercake.api.route import CALLER, RANGE, Reach, number, route
 from layercake.features.events.answers import EventList
 from layercake.features.events.views import View, event_view, meanings
 from layercake.fleet.persistence.history import History, Wanted
-from layercake.fleet.store import Event, Record, Store
+from layercake.fleet.store import Event, Store
 from layercake.fleet.table import Table
+from layercake.kernel.feature import Matching
 from layercake.kraken.errors import InputError
 from layercake.kraken.events import Severity
 from layercake.moduleapi.module import Role
@@ -35,10 +35,6 @@ MOST = 5000
 
 STUCK_S = 10.0
 """A client that does not take one message in so long is cut off."""
-
-
-Matching = Callable[[Sequence[Record], str], Awaitable[list[Record]]]
-"""Gives those of some nodes that a query means."""
 
 
 class EventRoutes:
@@ -117,8 +113,9 @@ class EventRoutes:
         if not wanted and not where and caller.groups is None:
             return None
         records = self._store.select(wanted) if wanted else list(self._store)
-        found = await self._matching(records, where) if where else records
-        return frozenset(record.name for record in found if caller.sees(record))
+        if where:
+            records = await self._matching(records, where, brief=caller.looks_only)
+        return frozenset(record.name for record in records if caller.sees(record))
 
 
 def _moment(request: web.Request, name: str, default: float, now: float) -> float:

@@ -48,6 +48,10 @@ class Wanted:
         )
 
 
+NOTHING_WANTED = Wanted({}, {}, {})
+"""Of those who are not told which files there are."""
+
+
 def _part(node: Node) -> Files:
     found = node.parts.get("files")
     return found if isinstance(found, Files) else NONE

@@ -121,6 +121,7 @@ class ImageRoutes:
     )
     async def roll(self, request: web.Request, body: RollRequest) -> Any:
         """Move nodes to an image, many in batches."""
+        self._rolls.permit(body.image, request[CALLER].groups)
         who = request[CALLER].by(body.by)
         if body.at_once:
             return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from imageapi.store.store import ImageStore
+from layercake.api.delegation import Delegations
 from layercake.features.boots.boot_sets import BootSets
 from layercake.features.files.node_files import NodeFiles
 from layercake.features.files.operations import FileChanges
@@ -38,6 +39,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.part(Machines),
         kernel.settings.beside_nodes,
         kernel.settings.simulated,
+        Delegations(kernel.section("delegated")),
     )
     operations = InventoryChanges(means, files, kernel.part(NodeFiles).spread, readers)
     views = SiteViews(store, kernel.networks, kernel.settings, kernel.modules.ask)

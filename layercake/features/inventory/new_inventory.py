@@ -19,12 +19,14 @@ from layercake.moduleapi.network import Network
 @dataclass(frozen=True, slots=True)
 class Consent:
     """What a person has agreed to: that images of `image roll` are taken back, that all nodes
-    change their images at once, that secrets are sent to other places. `by` says who it is."""
+    change their images at once, that secrets are sent to other places. `by` says who it is,
+    and `groups` to which he is bound, None for the whole site."""
 
     take_back: bool = False
     at_once: bool = False
     by: str = ""
     confirm_secrets: bool = False
+    groups: tuple[str, ...] | None = None
 
 
 NO_CONSENT = Consent()

@@ -18,9 +18,10 @@ import msgspec
 from imageapi.store.store import ImageStore
 from layercake.agents.sync import Sync
 from layercake.api.caller import said_by
+from layercake.api.delegation import Delegations
 from layercake.base.secrets import Vault
 from layercake.features.boots.boot_sets import BootSets
-from layercake.features.files.operations import FileChanges, Wanted
+from layercake.features.files.operations import NOTHING_WANTED, FileChanges, Wanted
 from layercake.features.guard.guard import Guard
 from layercake.features.inventory import secret_warnings as secrets
 from layercake.features.inventory.new_inventory import (
@@ -66,7 +67,8 @@ Spread = Callable[[], Awaitable[None]]
 @dataclass(frozen=True, slots=True)
 class Means:
     """With what an inventory is made the desired state. `beside` are the head's addresses with the
-    length of their prefixes; `simulated`: its nodes are made up."""
+    length of their prefixes; `simulated`: its nodes are made up. `delegations` is what those
+    who are bound to groups may name."""
 
     store: Store
     table: Table
@@ -83,6 +85,7 @@ class Means:
     machines: Machines
     beside: Sequence[str]
     simulated: bool
+    delegations: Delegations
 
 
 class InventoryChanges:
@@ -107,20 +110,21 @@ class InventoryChanges:
         self._plan_jobs = {False: readers.plans, True: readers.own_plans}
         self._applied = readers.applied
 
-    async def plan(self, text: str, file: str, *, urgent: bool = False) -> dict[str, Any]:
+    async def plan(self, text: str, file: str, *, brief: bool = False) -> dict[str, Any]:
         """What applying an inventory would do; changes nothing. The digest names this text over the
-        present state. `urgent`: for somebody who may change the site."""
+        present state. `brief`: for a viewer, who waits for the others, and is not told which
+        secrets and files there are."""
         _check_text(text, file)
-        job = self._plan_jobs[urgent]
+        job = self._plan_jobs[not brief]
         async with job.turn():
             revision = self._store.revision
             new = await self.reader.read(job, text, file)
-            wanted = await self._files.wanted(new.all())
-            files = await self._files.plan(wanted)
+            wanted = NOTHING_WANTED if brief else await self._files.wanted(new.all())
+            files = [] if brief else await self._files.plan(wanted)
             changes = new.changes
             changed = [new.nodes[c.node] for c in changes if c.node in new.nodes]
             plans = [plan async for plan in slowly(map(self._plan_node, changed))]
-            warnings = await self._warnings(new)
+            warnings = list(new.warnings) if brief else await self._warnings(new)
         rolls = await self._moves(changes, new)
         later = {r.name for move in rolls for r in move.records}
         return {
@@ -150,8 +154,15 @@ class InventoryChanges:
         pairs = [
             (new.known[c.node], new.nodes[c.node]) for c in changes if c.action is Action.CHANGE
         ]
-        told = (secrets.sent_elsewhere(old, node, self._means.table.parts) for old, node in pairs)
-        return [found async for found in slowly(told) if found]
+        parts = self._means.table.parts
+        told = (secrets.sent_elsewhere(old, node, parts) for old, node in pairs)
+        moved = [found async for found in slowly(told) if found]
+        newly = secrets.newly_named(pairs, parts)
+        others = (
+            secrets.of_another(record.node, newly, parts)
+            for record in (self._store if newly else ())
+        )
+        return moved + [found async for some in slowly(others) for found in some]
 
     async def _moves(self, changes: Iterable[Change], new: NewInventory) -> list[Move]:
         """The rolls that an inventory asks for. A node that is new, or is wanted off, is in
@@ -278,24 +289,28 @@ class InventoryChanges:
                 known_images=images,
                 heads=self._means.beside,
             )
+            changes = list(diff({name: before}, {name: node}))
+            self._refuse_beyond(consent, before, node, changes)
             entry.taken(node, before, (r.node for r in self._store if r.node is not before), parts)
             check_set(self._means.desire.image(image) for image in node.images)
             secrets.refuse_outside([node], self._means.vault.directory)
-            new = NewInventory(
-                name,
-                {name: node},
-                {name: before},
-                (),
-                networks,
-                (),
-                list(diff({name: before}, {name: node})),
-            )
+            new = NewInventory(name, {name: node}, {name: before}, (), networks, (), changes)
             sources = await self._files.beside(node)
             await self._files.store(sources)
             moved, rolls = await self._enact(transaction, new, consent)
             self._files.activate(transaction, sources, said_by(consent.by))
         await self._spread()
         return self._applied_of(new, moved, rolls)
+
+    def _refuse_beyond(
+        self, consent: Consent, before: Node, node: Node, changes: Iterable[Change]
+    ) -> None:
+        """Raises Refused for what whoever asks may not name."""
+        allowed = self._means.delegations
+        for change in changes:
+            allowed.refuse_change(consent.groups, change)
+        new = [name for name in node.images if name not in before.images]
+        allowed.refuse_images(consent.groups, map(self._means.desire.image, new))
 
     async def take_board(self, record: Record, macs: Collection[str], by: str) -> None:
         """Makes the cards of a machine those of a node, without a person; `by` says why. Raises

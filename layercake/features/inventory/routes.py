@@ -96,10 +96,10 @@ class InventoryRoutes:
     )
     async def plan(self, request: web.Request, body: InventoryText) -> Any:
         """What applying an inventory would do."""
-        urgent = not request[CALLER].looks_only
-        plan = self._inventory.plan(body.yaml, body.file, urgent=urgent)
+        brief = request[CALLER].looks_only
+        plan = self._inventory.plan(body.yaml, body.file, brief=brief)
         found = await while_there(request, plan)
-        if request[CALLER].looks_only:
+        if brief:
             found["changes"] = [
                 {
                     **c,
@@ -135,8 +135,9 @@ class InventoryRoutes:
     @route("PATCH", "/v1/nodes/{name}", Role.ADMIN, Reach.NODE, body=EntryRequest, returns=Applied)
     async def change(self, request: web.Request, body: EntryRequest) -> Any:
         """Change one node's entry of the inventory in force."""
+        caller = request[CALLER]
         consent = Consent(
-            body.take_back, body.at_once, request[CALLER].by(body.by), body.confirm_secrets
+            body.take_back, body.at_once, caller.by(body.by), body.confirm_secrets, caller.groups
         )
         return await self._inventory.change(
             request.match_info["name"], body.set, body.unset, consent

@@ -78,6 +78,31 @@ def check_secret(ref: SecretRef, vault: Vault) -> list[str]:
     return found
 
 
+def newly_named(
+    pairs: Iterable[tuple[Node, Node]], parts: Mapping[str, Part]
+) -> dict[SecretRef, str]:
+    """The secrets that nodes name and did not name before, with where they would go."""
+    return {
+        ref: parts[module].secret_to(part)
+        for old, new in pairs
+        for module, part in new.parts.items()
+        for ref in references(part)
+        if module in old.parts and module in parts and ref not in references(old.parts[module])
+    }
+
+
+def of_another(
+    node: Node, newly: Mapping[SecretRef, str], parts: Mapping[str, Part]
+) -> list[dict[str, Any]]:
+    """The secrets that are a node's already, and would go elsewhere for another node too."""
+    return [
+        {"node": node.name, "from": parts[module].secret_to(part), "to": newly[ref]}
+        for module, part in node.parts.items()
+        for ref in references(part)
+        if ref in newly and module in parts and parts[module].secret_to(part) != newly[ref]
+    ]
+
+
 def sent_elsewhere(old: Node, new: Node, parts: Mapping[str, Part]) -> dict[str, Any] | None:
     """Where a node's secrets would go that did not go there before: {"node", "from", "to"}; None if
     they stay."""

@@ -30,11 +30,14 @@ class NodeQueries:
         self._unmet = unmet
         self._why = why
 
-    async def matching(self, records: Sequence[Record], where: str) -> list[Record]:
+    async def matching(
+        self, records: Sequence[Record], where: str, *, brief: bool = False
+    ) -> list[Record]:
         """The records that a query means (lists/query.py), a few at a time: whatever else the head
-        has to do goes first. Raises InputError for one that is none."""
+        has to do goes first. `brief`: of a viewer, who asks for nothing that he is not shown.
+        Raises InputError for one that is none."""
         values = {v.name: v.values for v in self._table.variables}
-        test = parse(where, values, len(self._store)).test
+        test = parse(where, values, len(self._store), brief=brief).test
         now = self._clock()
         return [
             record

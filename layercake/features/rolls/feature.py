@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from layercake.api.delegation import Delegations
 from layercake.features.guard.guard import Guard
 from layercake.features.rolls import subjects
 from layercake.features.rolls.facts import Kind
@@ -31,7 +32,13 @@ def _start(kernel: Kernel) -> Running:
         stopped,
     )
     operations = RollRequests(
-        kernel.store, desire, kernel.part(Guard), kernel.table, kernel.sync, rolls
+        kernel.store,
+        desire,
+        kernel.part(Guard),
+        kernel.table,
+        kernel.sync,
+        rolls,
+        Delegations(kernel.section("delegated")),
     )
     return Running(
         (rolls, operations),

@@ -4,7 +4,7 @@ manager begins."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 
 from layercake.agents.sync import Sync
 from layercake.api.caller import said_by
+from layercake.api.delegation import Delegations
 from layercake.features.guard.guard import Guard
 from layercake.features.rolls.facts import (
     REST_STAGE,
@@ -139,6 +140,7 @@ class RollRequests:
         table: Table,
         sync: Sync,
         rolls: Rolls,
+        delegations: Delegations,
     ) -> None:
         self._store = store
         self._desire = desire
@@ -146,6 +148,13 @@ class RollRequests:
         self._table = table
         self._sync = sync
         self._rolls = rolls
+        self._delegations = delegations
+
+    def permit(self, image: str, groups: Collection[str] | None) -> None:
+        """Raises Refused for an image that whoever is bound to these groups may not use, NotFound
+        for one that there is not."""
+        if groups is not None:
+            self._delegations.refuse_images(groups, [self._desire.image(image)])
 
     async def change(
         self, text: str, image: str, replace: str | None, *, by: str

@@ -89,6 +89,7 @@ class RollRoutes:
     @route("POST", "/v1/rolls", Role.OPERATOR, Reach.RANGE, body=RollStart, returns=OneRoll)
     async def start(self, request: web.Request, body: RollStart) -> Any:
         """Roll nodes to an image, in batches with gates."""
+        self._rolls.permit(body.image, request[CALLER].groups)
         return {
             "roll": roll_view(
                 await self._rolls.start(body.range, ask_of(request, body)), self._store, "none"

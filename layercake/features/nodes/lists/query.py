@@ -51,6 +51,8 @@ TRAITS = ("trait:arch", "trait:firmware", "trait:profile")
 LABEL = "label:"
 PLACE = "place:"
 PLACES = tuple(f"{PLACE}{word}" for word in ("switch", "port", "relay", "circuit", "remote"))
+HIDDEN = (*PLACES, "serial")
+"""What the inventory says of a machine, and viewers are not shown: they cannot guess it, either."""
 TEXTS = ("status", "wanted", "name", "network", "ip", *TRAITS, *PLACES, "serial")
 SEVERAL = ("group", "mac")
 JOINING = ("and", "or", "not", "in")
@@ -87,25 +89,35 @@ class _Token:
     sign: bool
 
 
-def parse(text: str, variables: Mapping[str, Collection[str]], nodes: int = 0) -> Query:
+def parse(
+    text: str, variables: Mapping[str, Collection[str]], nodes: int = 0, *, brief: bool = False
+) -> Query:
     """What a text means; `variables` are those of the head's modules with their values, `nodes` is
-    how many there are. Raises InputError that names the place."""
+    how many there are. `brief`: without the names of HIDDEN. Raises InputError that names the
+    place."""
     if len(text) > MAX_TEXT:
         raise InputError(
             f"cannot use the query: it has {len(text)} characters, {MAX_TEXT} are possible"
         )
-    return Query(text, _Parser(text, variables, 2 * nodes + SPARE).whole())
+    return Query(text, _Parser(text, variables, 2 * nodes + SPARE, HIDDEN if brief else ()).whole())
 
 
 class _Parser:
     """One reading of one text."""
 
-    def __init__(self, text: str, variables: Mapping[str, Collection[str]], most: int) -> None:
+    def __init__(
+        self,
+        text: str,
+        variables: Mapping[str, Collection[str]],
+        most: int,
+        hidden: Collection[str],
+    ) -> None:
         self._text = text
         self._most = most
         self._ranges = 0
         self._variables = variables
-        self._names = (*variables, *TEXTS, *SEVERAL, *TIMES, f"{LABEL}KEY")
+        known = (*variables, *TEXTS, *SEVERAL, *TIMES, f"{LABEL}KEY")
+        self._names = tuple(name for name in known if name not in hidden)
         self._tokens = list(self._split())
         self._at = 0
         self._tests = 0

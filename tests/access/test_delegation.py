@@ -1,0 +1,151 @@
+"""What somebody who is bound to a group may write into the entries of his nodes: what is about the
+node alone, and what config.yaml hands to the group."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from imageapi.store.store import ImageStore
+from layercake.api.delegation import Delegated, Delegations
+from layercake.inventory.changes import Action, Change
+from layercake.kraken.errors import Refused
+from tests.access.conftest import CONTAINER, OWN, rack
+from tests.support.api import served, token
+from tests.support.world import World
+
+DELEGATED = {
+    "physics": Delegated(
+        images=["phys-*"], files=["physics/*"], secrets=["physics-*"], aliases=["*.phys"]
+    )
+}
+BMC = {"driver": "ipmi", "address": "10.9.0.1", "username": "u", "password": {"env": "ANY"}}
+OWN_FIELDS = {
+    "state": "off",
+    "console": "ttyS1",
+    "kernel_args": "quiet",
+    "remedy": "hold",
+    "labels": {"rack": "1"},
+    "files": {"/etc/motd": {"content": "hello", "mode": "0600"}},
+}
+OF_THE_SITE: list[dict[str, Any]] = [
+    {"bmc.address": "10.9.0.1"},
+    {"bmc.password": {"file": "/etc/layercake/secrets/of-chem0"}},
+    {"bmc.password": {"env": "ANY"}},
+    {"bmc": BMC},
+    {"bmc": {**BMC, "driver": "redfish", "system": "/redfish/v1/Systems/2", "verify_tls": False}},
+    {"mac": ["52:54:00:00:00:99"]},
+    {"ip": "10.1.0.77"},
+    {"aliases": ["ldap"]},
+    {"serial": "OF-CHEM0"},
+    {"files": {"/etc/x": {"source": "chemistry/x"}}},
+    {"files": {"/etc/x": {"tree": "chemistry"}}},
+    {"files": {"/etc/x": {"secret": "of-chem0"}}},
+    {"files": {"/etc/x": {"content": "{{ nodes }}", "template": True}}},
+    {"interfaces": {"data": {"mac": "52:54:00:00:00:20", "addresses": ["10.1.0.11/24"]}}},
+]
+"""What names, or may take, what is somebody else's."""
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with rack(tmp_path, delegated=DELEGATED) as found:
+        yield found
+
+
+async def _patch(api: Any, headers: dict[str, str], values: dict[str, Any]) -> tuple[int, str]:
+    body = {"set": values, "confirm_secrets": True, "at_once": True}
+    async with api.patch(f"/v1/nodes/{OWN}", json=body, headers=headers) as answer:
+        return answer.status, await answer.text()
+
+
+@pytest.mark.parametrize("values", OF_THE_SITE, ids=str)
+async def test_what_is_the_sites_is_not_for_who_is_bound(
+    world: World, values: dict[str, Any]
+) -> None:
+    before = world.head.store.named(OWN).node
+    async with served(world.head, local=False) as api:
+        bound = await token(world.head, "ann", "admin", "physics")
+        status, text = await _patch(api, bound, values)
+    assert status == 403 and "not delegated to the groups physics" in text, text
+    assert world.head.store.named(OWN).node == before
+
+
+@pytest.mark.parametrize("field", OWN_FIELDS)
+async def test_what_is_about_the_node_alone_is(world: World, field: str) -> None:
+    async with served(world.head, local=False) as api:
+        bound = await token(world.head, "ann", "admin", "physics")
+        status, text = await _patch(api, bound, {field: OWN_FIELDS[field]})
+    assert status == 200, text
+
+
+async def test_an_administrator_of_the_site_may_all_of_it(world: World) -> None:
+    async with served(world.head, local=False) as api:
+        everywhere = await token(world.head, "root", "admin")
+        for values in ({"aliases": ["ldap"]}, {"bmc.address": "10.9.0.1"}):
+            status, text = await _patch(api, everywhere, values)
+            assert status == 200, text
+
+
+async def test_what_is_delegated_may_be_named(world: World) -> None:
+    async with served(world.head, local=False) as api:
+        bound = await token(world.head, "ann", "admin", "physics")
+        status, text = await _patch(api, bound, {"aliases": ["gpu.phys"]})
+        assert status == 200, text
+        status, text = await _patch(api, bound, {"aliases": ["gpu.phys", "head"]})
+        assert status == 403, text
+        status, text = await _patch(api, bound, {"aliases": []})
+        assert status == 200, f"to name less needs nobody: {text}"
+
+
+async def test_an_image_that_needs_secrets_is_for_whom_it_is_delegated_to(
+    world: World, tmp_path: Path
+) -> None:
+    attach = {"kind": "iscsi", "portal": "10.1.0.2:3260", "target": "iqn.2024-01.org.example:x"}
+    login = {"lun": 0, "user": "u", "secret": "of-all"}
+    mount = {"target": "/x", "kind": "attach", "attach": attach | login, "fstype": "ext4"}
+    for name in ("chem-data", "phys-data"):
+        file = tmp_path / f"{name}.squashfs"
+        file.write_bytes(b"hsqs" + name.encode() * 10)
+        world.head.part(ImageStore).add(file, name, {**CONTAINER, "mounts": [mount]})
+    async with served(world.head, local=False) as api:
+        bound = await token(world.head, "ann", "admin", "physics")
+        status, text = await _patch(api, bound, {"images": ["chem-data"]})
+        assert status == 403 and "it needs secrets" in text, text
+        for path in ("/v1/images/roll", "/v1/rolls"):
+            body = {"range": OWN, "image": "chem-data"}
+            async with api.post(path, json=body, headers=bound) as answer:
+                assert answer.status == 403 and "it needs secrets" in await answer.text(), path
+        body = {"range": OWN, "image": "phys-data", "at_once": True}
+        async with api.post("/v1/images/roll", json=body, headers=bound) as answer:
+            assert "it needs secrets" not in await answer.text()
+
+
+def test_a_field_that_nobody_has_thought_of_is_the_sites() -> None:
+    delegations = Delegations(DELEGATED)
+    for field in ("new", "bmc.new", "files./etc/x.new", "interfaces.data.new", "thermalnew"):
+        change = Change(OWN, Action.CHANGE, {field: (None, "x")})
+        delegations.refuse_change(None, change)
+        with pytest.raises(Refused, match="not delegated"):
+            delegations.refuse_change(("physics",), change)
+
+
+def test_each_list_is_asked_for_by_some_field() -> None:
+    named = {
+        "files": "files./etc/x.source",
+        "secrets": "files./etc/x.secret",
+        "aliases": "aliases",
+        "images": "images",
+    }
+    assert set(named) == set(get_type_hints(Delegated))
+    for kind, field in named.items():
+        given = {"aliases": ["a.phys"], "images": ["one"]}.get(kind, "physics-x")
+        value = "physics/x" if kind == "files" else given
+        change = Change(OWN, Action.CHANGE, {field: (None, value)})
+        Delegations(DELEGATED).refuse_change(("chemistry", "physics"), change)
+        if kind != "images":
+            with pytest.raises(Refused):
+                Delegations(DELEGATED).refuse_change(("chemistry",), change)
