@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.build import cosign, dockerfile, rootfs
+from imageapi.build.limits import LIMIT_S, Limits
 from imageapi.build.recipe import Recipe, read
 from imageapi.build.sandbox import Sandbox
 from imageapi.build.source import Kind, Source, detect
@@ -49,7 +50,7 @@ class Options:
     """`systemd`, `command` and `env` go before what the source says; `build_args` are a
     Dockerfile's ARGs, `network` lets its steps, and the fetching of its base, out to the network
     (sandbox.py). `cosign_key` is a public key (PEM) by which an OCI image must be signed
-    (cosign.py)."""
+    (cosign.py). No program of the build runs for more than `limit_s` seconds (limits.py)."""
 
     dockerfile: Path | None = None
     build_args: tuple[str, ...] = ()
@@ -59,6 +60,7 @@ class Options:
     env: tuple[tuple[str, str], ...] = ()
     network: bool = False
     cosign_key: Path | None = None
+    limit_s: float = LIMIT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ def _unpack(
     """The root file system of a source and how it wants to be run."""
     if source.kind is Kind.TREE:
         return source.path, Recipe()
+    limits = Limits(scratch, options.limit_s)
     if source.kind is Kind.TAR:
         progress("unpacking", None)
         tree = scratch / "tree"
@@ -174,6 +177,7 @@ def _unpack(
             f"unpack {source.path}",
             "tar",
             _environment(scratch),
+            limits=limits,
         )
         return tree, Recipe()
     layout = _layout(source, scratch, epoch, options, progress)
@@ -184,6 +188,7 @@ def _unpack(
         "unpack the layers",
         "umoci",
         _environment(scratch),
+        limits=limits,
     )
     return scratch / "bundle/rootfs", read(image_config(layout))
 
@@ -231,6 +236,7 @@ def _layout(
         f"read {source.path}",
         "skopeo",
         _environment(scratch),
+        limits=Limits(scratch, options.limit_s),
     )
     if digests:
         cosign.check_copy(layout, digests)
@@ -251,7 +257,7 @@ def _buildah(
 
     dockerfile.check(source.path)
     progress("copying what the Dockerfile may copy from", None)
-    box = Sandbox(scratch / "box", network=options.network)
+    box = Sandbox(scratch / "box", network=options.network, seconds=options.limit_s)
     box.copy_context(source.context)
     shutil.copyfile(source.path, box.scratch / "Dockerfile")
     environment = {

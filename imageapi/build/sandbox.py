@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.build import rootfs
+from imageapi.build.limits import LAST, LIMIT_S, Limits
 from imageapi.build.tools import PATH, Line, run
 from imageapi.spec.privileges import CAPABILITIES, HIDDEN, READ_ONLY, system_calls
 from layercake.kraken.errors import OperationFailed
@@ -84,9 +85,10 @@ read them."""
 
 
 class Sandbox:
-    """One box, below a directory that is removed afterwards. `network` lets it out."""
+    """One box, below a directory that is removed afterwards. `network` lets it out, `seconds` is
+    how long a program may run in it."""
 
-    def __init__(self, directory: Path, *, network: bool) -> None:
+    def __init__(self, directory: Path, *, network: bool, seconds: float = LIMIT_S) -> None:
         if not NAMESPACES.exists() or not int(NAMESPACES.read_text()):
             raise OperationFailed(
                 "cannot build: this kernel gives out no user namespaces, and a build without one "
@@ -100,6 +102,7 @@ class Sandbox:
                 hint="apt-get install slirp4netns",
             )
         self._network = network
+        self._seconds = seconds
         self._directory = directory
         self._root = directory / "root"
         self._context = directory / "context"
@@ -164,11 +167,12 @@ class Sandbox:
         config = _config(command, environment, network=self._network)
         (self._directory / "config.json").write_text(json.dumps(config))
         run(
-            [*_ALONE, _RUN % (_LINK if self._network else ""), "sh", str(self._directory)],
+            [*LAST, *_ALONE, _RUN % (_LINK if self._network else ""), "sh", str(self._directory)],
             what,
             "crun",
             {"PATH": PATH},
             line,
+            Limits(self.scratch, self._seconds),
         )
 
     def result(self, name: str) -> Path:

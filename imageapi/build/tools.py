@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
+from imageapi.build.limits import Limits, Watch
 from layercake.kraken.errors import OperationFailed
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LAST_LINES = 40
+_LONGEST_LINE = 1 << 16
 _LINE = re.compile(rb"[\r\n]+")
 _NOISE = re.compile(r"^(Usage:|See '|time=\S+ level=(info|debug))")
 
@@ -27,12 +29,14 @@ def run(
     package: str,
     env: dict[str, str] | None = None,
     line: Line = lambda text: None,
+    limits: Limits | None = None,
 ) -> None:
     """Runs a tool without a terminal or input. `line` gets each line of what it says, a progress
-    bar's too, as it comes.
+    bar's too, as it comes; of a long line what comes first.
 
     The tool and all that it started end when this is left by an exception (Ctrl-C). Raises
-    OperationFailed with its last words, or which Debian package has it.
+    OperationFailed with its last words, with the limit that it has reached, or with which Debian
+    package has it.
     """
     try:
         process = subprocess.Popen(
@@ -49,17 +53,21 @@ def run(
         ) from None
     assert process.stdout is not None  # noqa: S101 (for the type checker)
     output: deque[str] = deque(maxlen=_LAST_LINES)
+    watch = Watch(process, limits)
     try:
-        for text in _lines(process.stdout):
-            output.append(text)
-            line(text)
-        status = process.wait()
+        with watch:
+            for text in _lines(process.stdout):
+                output.append(text)
+                line(text)
+            status = process.wait()
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         raise
     finally:
         process.stdout.close()
+    if watch.why:
+        raise OperationFailed(f"cannot {what}: {watch.why}, and was ended")
     if status:
         message = last_words(output, status)
         others = (
@@ -81,6 +89,7 @@ def _lines(stream: IO[bytes]) -> Iterator[str]:
     descriptor = stream.fileno()
     while chunk := os.read(descriptor, 65536):
         *whole, rest = _LINE.split(rest + chunk)
+        rest = rest[:_LONGEST_LINE]  # what ends no line is not kept without end
         yield from (text for part in whole if (text := part.decode("utf-8", "replace").strip()))
     if text := rest.decode("utf-8", "replace").strip():
         yield text

@@ -14,7 +14,7 @@ import click
 
 from layercake.client.command import Answer, App, command
 from layercake.client.http import LONG_S
-from layercake.client.output import YELLOW, Output, clean, format_size, short_digest
+from layercake.client.output import YELLOW, Output, clean, format_size, parse_duration, short_digest
 from layercake.kraken.errors import InputError
 
 if TYPE_CHECKING:
@@ -134,6 +134,13 @@ def variables(environment: tuple[str, ...]) -> dict[str, str]:
     help="Let a Dockerfile out to the network, for packages and registries.",
 )
 @click.option(
+    "--timeout",
+    default="4h",
+    show_default=True,
+    metavar="DURATION",
+    help="How long each program of the build may take.",
+)
+@click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Keep the squashfs in this file and do not add it to the store; NAME is only for the hint "
@@ -152,6 +159,7 @@ def build(
     all_root: bool,
     network: bool,
     cosign_key: Path | None,
+    timeout: str,
     output: Path | None,
 ) -> Answer:
     """Build an image from SOURCE and add it to the store as NAME.
@@ -185,6 +193,7 @@ def build(
         tuple(variables(environment).items()),
         network,
         cosign_key,
+        parse_duration(timeout),
     )
     if output is not None:
         return _answer(_build(source, output, options), name, None, output)
