@@ -138,6 +138,8 @@ def test_one_thread_checks_all_kinds_and_leaves_nothing(web: int) -> None:
         "true": Health("exec", ("true",), **quick),
         "false": Health("exec", ("sh", "-c", "echo broken; seq 100000; exit 3"), **quick),
         "slow": Health("exec", ("sleep", "60"), **quick),
+        "closed": Health("exec", ("sh", "-c", "exec >&- 2>&-; sleep 60"), **quick),
+        "endless": Health("exec", ("yes", "no"), **{**quick, "timeout_s": 60.0}),
         "nothing": Health("exec", ("/no/such/program",), **quick),
     }
     for name, check in checks.items():
@@ -155,6 +157,8 @@ def test_one_thread_checks_all_kinds_and_leaves_nothing(web: int) -> None:
         "exit status 3: broken" in texts["false"]
         and "no answer" in texts["slow"]
         and "No such file" in texts["nothing"]
+        and "no answer" in texts["closed"]
+        and "it says more than 1 MiB: no no no" in texts["endless"]
     )
     Answer.status = 500
     eventually(lambda: len(said["http"]) == 2)

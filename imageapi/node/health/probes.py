@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import select
 import selectors
 import socket
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ ADDRESS = "127.0.0.1"
 OUTPUT_LIMIT = 400
 STATUS_LIMIT = 2048
 SYSTEM_LIMIT = 65536
+MOST_SAID = 1 << 20
+"""Bytes that a check may say."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 Result = tuple[bool, str]
@@ -154,42 +157,75 @@ class HttpProbe(TcpProbe):
 
 
 class ProcessProbe:
-    """A command that ends with 0. Its output goes to memory, not to a pipe that could fill up; it
-    says why a check failed."""
+    """A command that ends with 0. What it says first is kept and tells why a check failed, what
+    follows is read and dropped, so that it waits for nobody; a check that does not stop talking
+    has failed."""
 
     def __init__(self, place: ExecContext, command: Sequence[str]) -> None:
-        self._output = os.memfd_create("health")
+        self._kept = b""
+        self._said = 0
+        self._talks = True
+        self._output, its_end = os.pipe2(os.O_CLOEXEC)
         try:
-            self._process = execute.start(place, command, output=self._output, errors=self._output)
+            self._process = execute.start(place, command, output=its_end, errors=its_end)
         except BaseException:
             os.close(self._output)
             raise
+        finally:
+            os.close(its_end)
+        os.set_blocking(self._output, False)
         self._pidfd = os.pidfd_open(self._process.pid)
+        self._either = select.epoll()
+        for one in (self._pidfd, self._output):
+            self._either.register(one, select.EPOLLIN)
         self.events = selectors.EVENT_READ
 
     def fileno(self) -> int:
-        """The process."""
-        return self._pidfd
+        """The process, and what it says."""
+        return self._either.fileno()
 
     def step(self) -> Result | None:
-        """The process has ended."""
+        """The process has ended, or says something."""
         status = self._process.poll()
-        return None if status is None else self.ended(status)
+        self._read()
+        if status is not None:
+            return self.ended(status)
+        if self._said > MOST_SAID:
+            return False, f"it says more than {MOST_SAID >> 20} MiB: {self._words()}"
+        return None
+
+    def _read(self) -> None:
+        """All that it has said until now, as far as it may say so much."""
+        while self._talks and self._said <= MOST_SAID:
+            try:
+                data = os.read(self._output, SYSTEM_LIMIT)
+            except BlockingIOError:
+                return
+            if not data:  # nobody is left who could say more
+                self._either.unregister(self._output)
+                self._talks = False
+                return
+            self._said += len(data)
+            self._kept += data[: SYSTEM_LIMIT - len(self._kept)]
 
     def ended(self, status: int) -> Result:
         """What follows from its exit status and its output."""
         if status == 0:
             return True, ""
-        text = " ".join(self.output(OUTPUT_LIMIT).split())
+        text = self._words()
         return False, f"exit status {status}" + (f": {text}" if text else "")
 
-    def output(self, limit: int) -> str:
-        """The beginning of its output, at most so many bytes."""
-        return os.pread(self._output, limit, 0).decode("utf-8", "replace")
+    def _words(self) -> str:
+        return " ".join(self.output()[:OUTPUT_LIMIT].split())
+
+    def output(self) -> str:
+        """The beginning of its output."""
+        return self._kept.decode("utf-8", "replace")
 
     def close(self) -> None:
         """Kills it if it is still there."""
         execute.kill(self._process)
+        self._either.close()
         os.close(self._pidfd)
         os.close(self._output)
 
@@ -203,4 +239,4 @@ class SystemProbe(ProcessProbe):
 
     def ended(self, status: int) -> Result:
         """The answer decides, not the exit status: that is the last command's."""
-        return systemd.verdict(self.output(SYSTEM_LIMIT), self._allowed)
+        return systemd.verdict(self.output(), self._allowed)
