@@ -13,7 +13,7 @@ from imageapi.store.store import ImageStore
 from layercake.api.delegation import Delegated, Delegations
 from layercake.inventory.changes import Action, Change
 from layercake.kraken.errors import Refused
-from tests.access.conftest import CONTAINER, OWN, rack
+from tests.access.conftest import CONTAINER, OTHER, OWN, RACK, rack
 from tests.support.api import served, token
 from tests.support.world import World
 
@@ -122,6 +122,32 @@ async def test_an_image_that_needs_secrets_is_for_whom_it_is_delegated_to(
         body = {"range": OWN, "image": "phys-data", "at_once": True}
         async with api.post("/v1/images/roll", json=body, headers=bound) as answer:
             assert "it needs secrets" not in await answer.text()
+
+
+async def test_files_that_may_tell_of_others_are_not_shown(world: World) -> None:
+    async with served(world.head, local=False) as api:
+        everywhere = await token(world.head, "root", "admin")
+        bound = await token(world.head, "ann", "admin", "physics")
+        own = {"/etc/motd": {"content": "hello"}}
+        of_all = {"/etc/all": {"content": "{{ nodes | length }}", "template": True}}
+        status, text = await _patch(api, everywhere, {"files": own | of_all})
+        assert status == 200, text
+        shown = {}
+        for path in ("/etc/hosts", "/etc/all", "/etc/motd"):
+            for who in (everywhere, bound):
+                url = f"/v1/nodes/{OWN}/files/content"
+                async with api.get(url, params={"file": path}, headers=who) as answer:
+                    text = (await answer.json())["files"][0]["text"]
+                    shown[path, who is bound] = text
+        assert OTHER in shown["/etc/hosts", False] and shown["/etc/all", False] != ""
+        assert shown["/etc/motd", True] == shown["/etc/motd", False] == "hello"
+        for path in ("/etc/hosts", "/etc/all"):
+            assert shown[path, True] == "<not shown to who is bound to groups>\n"
+        body = {"range": OWN, "yaml": RACK}
+        async with api.post("/v1/files/diff", json=body, headers=bound) as answer:
+            assert answer.status == 403, await answer.text()
+        async with api.post("/v1/files/diff", json={"range": OWN}, headers=bound) as answer:
+            assert answer.status == 200, await answer.text()
 
 
 def test_a_field_that_nobody_has_thought_of_is_the_sites() -> None:

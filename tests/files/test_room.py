@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestClient
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from layercake.features.files.node_files import NodeFiles
+from layercake.features.files.rendering.template import CLOSES, OPENS
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.kraken.wire import bearer
 from tests.support.disk import on_disk
@@ -250,6 +251,17 @@ async def test_a_secret_that_cannot_be_read_is_the_error_of_its_file_alone(
     assert "cannot read secret files/munge" in found["/etc/app.conf"]["error"] and data(
         found["/etc/issue"]
     )
+
+
+async def test_the_marks_of_secrets_in_somebodys_own_words_are_his(
+    site: World, client: TestClient[Any, Any]
+) -> None:
+    """Who may write a line into a file of his node had any secret of the head in its place."""
+    mark = f"{OPENS}munge{CLOSES}\n"
+    wanted = {"files": {"/etc/own": {"content": mark}}}
+    await site.ops.inventory.change("n0", wanted, ())
+    found = await fetched(site, client)
+    assert data(found["/etc/own"]) == mark
 
 
 async def test_nobody_is_shown_a_secret(site: World) -> None:

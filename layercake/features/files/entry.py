@@ -13,7 +13,9 @@ class Entry:
     """One file. `error` says why there is none; then the node keeps the one that it has. `leave`:
     the image's own is left. `beside`: lines of a hosts file for names that the image's does not
     have. `within`: only where that directory is there. `directory` is the mode of directories that
-    are made for it. `secret`: nobody is shown what is in it."""
+    are made for it. `secret`: nobody is shown what is in it. `of_site`:
+    it may tell of others than the node: who is bound to groups is not shown it. `names_secrets`: we
+    have put marks into it that stand for secrets; the same characters in other files are theirs."""
 
     targets: tuple[str, ...]
     path: str
@@ -26,6 +28,8 @@ class Entry:
     within: str = ""
     directory: str = "0755"
     secret: bool = False
+    of_site: bool = False
+    names_secrets: bool = False
     leave: bool = False
     error: str = ""
 

@@ -62,6 +62,7 @@ def given(
             "/etc/hosts",
             hosts([*own, *(line for line in others if line[0] != node.ip)]),
             beside=True,
+            of_site=True,
         ),
     ]
     if host_key[0]:

@@ -275,7 +275,9 @@ class NodeFiles:
                 entries.append(entry)
                 continue
             made, wrong = next(rendered)
-            entries.append(replace(entry, data=(made or "").encode(), error=wrong))
+            entries.append(
+                replace(entry, data=(made or "").encode(), error=wrong, names_secrets=True)
+            )
         return _bounded(entries)
 
     def _collect(
@@ -299,6 +301,7 @@ class NodeFiles:
                     group=one.group,
                     on_change=one.on_change,
                     secret=bool(one.secret),
+                    of_site=one.content is None or bool(one.template),
                     leave=one.leave,
                 )
                 try:
@@ -313,7 +316,7 @@ class NodeFiles:
 
     def _revealed(self, entry: Entry) -> Entry:
         text = entry.data.decode(errors="surrogateescape")
-        if OPENS not in text or entry.error:
+        if not entry.names_secrets or OPENS not in text or entry.error:
             return entry
         try:
             parts = []
@@ -367,17 +370,25 @@ def _site(rows: Sequence[tuple[str, str, str, tuple[str, ...]]]) -> tuple[str, d
     return hashlib.blake2b(msgspec.msgpack.encode(facts), digest_size=12).hexdigest(), facts
 
 
-def shown(entry: Entry) -> str:
-    """What people may see of a file: names in the place of secrets."""
-    if entry.secret and OPENS not in entry.data.decode(errors="replace"):
+def shown(entry: Entry, *, bound: bool = False) -> str:
+    """What people may see of a file: names in the place of secrets. `bound`: people who are bound
+    to groups."""
+    if bound and entry.of_site:
+        return "<not shown to who is bound to groups>\n"
+    if entry.secret and not entry.names_secrets:
         return "<secret>\n"
     text = entry.data.decode(errors="backslashreplace")
+    if not entry.names_secrets:
+        return text
     return text.replace(OPENS, "<secret ").replace(CLOSES, ">")
 
 
 def has_secrets(manifest: Manifest) -> bool:
     """Whether there is something in a node's files that nobody is shown."""
-    return any(entry.secret or OPENS.encode() in entry.data for entry in manifest.entries)
+    return any(
+        entry.secret or (entry.names_secrets and OPENS.encode() in entry.data)
+        for entry in manifest.entries
+    )
 
 
 def _alike(one: Node, other: Node) -> bool:
@@ -434,7 +445,8 @@ def _filled(
     if one.leave:
         return entry, None
     if one.secret:
-        return replace(entry, data=f"{OPENS}{one.secret}{CLOSES}".encode()), None
+        data = f"{OPENS}{one.secret}{CLOSES}".encode()
+        return replace(entry, data=data, names_secrets=True), None
     if one.content is not None:
         if one.template:
             return entry, one.content

@@ -179,12 +179,12 @@ class FileChanges:
             "files": [_view(entry) for entry in manifest.entries],
         }
 
-    async def content(self, name: str, path: str) -> list[dict[str, Any]]:
-        """What is in a node's files of this path, one for each target; never a secret. Raises
-        NotFound."""
+    async def content(self, name: str, path: str, *, bound: bool = False) -> list[dict[str, Any]]:
+        """What is in a node's files of this path, one for each target; never a secret, and to who
+        is `bound` to groups nothing that may tell of others. Raises NotFound."""
         manifest = await self._files.manifest(self._store.named(name))
         found = [
-            {"for": list(e.targets), "text": shown(e), "error": e.error}
+            {"for": list(e.targets), "text": shown(e, bound=bound), "error": e.error}
             for e in manifest.entries
             if e.path == path
         ]
@@ -195,10 +195,12 @@ class FileChanges:
             )
         return found
 
-    async def diff(self, text: str, nodes: Mapping[str, Node]) -> list[dict[str, Any]]:
+    async def diff(
+        self, text: str, nodes: Mapping[str, Node], *, bound: bool = False
+    ) -> list[dict[str, Any]]:
         """How the files of the nodes of a range change when these entries, and the directory as it
         is now, come into force; without entries, those that are. Nodes with the same change are
-        one. Raises InputError."""
+        one. `bound` as for `content`. Raises InputError."""
         records = self._store.select(text)
         if len(records) > DIFFED:
             raise InputError(
@@ -215,7 +217,7 @@ class FileChanges:
             after = await self._files.rendered(
                 other, _part(other.node), wanted.by_path, wanted.contents
             )
-            for change in _changed(before, after):
+            for change in _changed(before, after, bound=bound):
                 found.setdefault(change, []).append(record.name)
         return [
             {"nodes": names, "for": target, "path": path, "diff": diff, "on_change": action}
@@ -243,7 +245,7 @@ def _view(entry: Entry) -> dict[str, Any]:
 
 
 def _changed(
-    before: Iterable[Entry], after: Iterable[Entry]
+    before: Iterable[Entry], after: Iterable[Entry], *, bound: bool
 ) -> Iterable[tuple[str, str, str, str]]:
     """(targets, path, unified diff, what is done then) of each file that is another."""
     old, new = ({(",".join(e.targets), e.path): e for e in entries} for entries in (before, after))
@@ -256,7 +258,7 @@ def _changed(
             and (first.digest, first.error) == (second.digest, second.error)
         ):
             continue
-        lines = [_lines(one) for one in (first, second)]
+        lines = [_lines(one, bound=bound) for one in (first, second)]
         yield (
             *key,
             "".join(difflib.unified_diff(lines[0], lines[1], key[1], key[1])),
@@ -264,7 +266,7 @@ def _changed(
         )
 
 
-def _lines(entry: Entry | None) -> list[str]:
+def _lines(entry: Entry | None, *, bound: bool) -> list[str]:
     if entry is None or entry.leave:
         return []
     about = (
@@ -272,7 +274,7 @@ def _lines(entry: Entry | None) -> list[str]:
         if (entry.mode, entry.owner, entry.group) == ("0644", "root", "root")
         else [f"(mode {entry.mode}, {entry.owner}:{entry.group})\n"]
     )
-    text = f"(cannot be made: {entry.error})\n" if entry.error else shown(entry)
+    text = f"(cannot be made: {entry.error})\n" if entry.error else shown(entry, bound=bound)
     return about + [
         line if line.endswith("\n") else f"{line}\n" for line in text.splitlines(keepends=True)
     ]

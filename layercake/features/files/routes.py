@@ -35,11 +35,10 @@ class FileRoutes:
     )
     async def content(self, request: web.Request, body: None) -> Any:
         """What is in a file of a node; never a secret."""
-        return {
-            "files": await self._files.content(
-                request.match_info["name"], request.query.get("file", "")
-            )
-        }
+        name = request.match_info["name"]
+        path = request.query.get("file", "")
+        bound = request[CALLER].groups is not None
+        return {"files": await self._files.content(name, path, bound=bound)}
 
     @route(
         "GET",

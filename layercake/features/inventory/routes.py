@@ -172,5 +172,9 @@ class InventoryRoutes:
     )
     async def diff(self, request: web.Request, body: DiffRequest) -> Any:
         """How files of nodes would change."""
+        caller = request[CALLER]
+        bound = caller.groups is not None
+        if bound and body.yaml:
+            raise caller.refusal("compare an inventory", "it is about others than the nodes")
         entries = await self._inventory.entries(body.yaml, body.file) if body.yaml else {}
-        return {"changes": await self._files.diff(body.range, entries)}
+        return {"changes": await self._files.diff(body.range, entries, bound=bound)}
