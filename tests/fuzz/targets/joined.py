@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from aiohttp.test_utils import TestClient
 
 from imageapi.events import CONTAINERS
 from layercake.agents.intake import OF_NODES
+from layercake.base.tally import AT_ONCE, PER_S
+from layercake.fleet.events import POWER_CYCLED
 from layercake.kraken.wire import bearer
 from tests.fuzz import mutate
 from tests.fuzz.harness import Target
@@ -65,7 +68,8 @@ class Line:
             self._open = None
 
 
-async def _settle(world: World) -> None:
+async def settle(world: World) -> None:
+    """Has the head do and write what it does and writes by a timer."""
     world.tick(2)
     await all_is_shown_and_written(world)
     world.clock.now += 30.0
@@ -119,7 +123,7 @@ def join(directory: Path) -> Iterator[Target]:
         yield Target(
             mutate.documents([good, {**good, "mutual": False}, [], {}]),
             lambda data: loop.run_until_complete(take(data)),
-            settle=lambda: loop.run_until_complete(_settle(world)),
+            settle=lambda: loop.run_until_complete(settle(world)),
         )
 
 
@@ -158,5 +162,44 @@ def events(directory: Path) -> Iterator[Target]:
         yield Target(
             mutate.documents(seeds),
             lambda data: loop.run_until_complete(take(data)),
-            settle=lambda: loop.run_until_complete(_settle(world)),
+            settle=lambda: loop.run_until_complete(settle(world)),
+        )
+
+
+@contextlib.contextmanager
+def rates(directory: Path) -> Iterator[Target]:
+    """Events of a node that has joined, many of each in a request: [[number of a kind, how many],
+    ...]. No kind of them has more than its allowance, and what another node has told stays."""
+    with _served(directory) as (loop, world, line):
+        found = world.attach("n0")
+        node = bytes.fromhex(world.node("n0").node.id.replace("-", ""))
+        said = bearer(found.key, node, found.number)
+        began = world.clock.now
+        names = list(OF_NODES)
+        world.head.store.event(world.node("n1"), POWER_CYCLED, "what another node told")
+
+        async def take(data: bytes) -> None:
+            try:
+                pairs = json.loads(data)
+            except (ValueError, RecursionError):
+                return
+            batch: list[dict[str, Any]] = []
+            for pair in pairs if isinstance(pairs, list) else ():
+                if isinstance(pair, list) and len(pair) == 2 and set(map(type, pair)) == {int}:
+                    kind = names[pair[0] % len(names)]
+                    one = {"kind": kind, "text": "t", "severity": "info", "data": {}}
+                    batch += [one] * (pair[1] % 600)
+            status = await line.post("/node/v1/events", json.dumps(batch[:5000]).encode(), said)
+            assert status in (200, 400), status
+            allowed = AT_ONCE + PER_S * (world.clock.now - began) + 1
+            told = Counter(world.kinds("n0"))
+            assert max(told.values()) <= allowed, told.most_common(1)
+            assert POWER_CYCLED.name in world.kinds("n1")
+
+        yield Target(
+            mutate.documents([[[0, 500]], [[1, 200], [2, 300], [1, 200]], [[7, 599]] * 8], 0.02),
+            lambda data: loop.run_until_complete(take(data)),
+            settle=lambda: loop.run_until_complete(settle(world)),
+            slowest_s=2.0,
+            peak_mb=192.0,
         )
