@@ -5,9 +5,9 @@
 BMCs of both kinds that close connections in every way are polled by a service whose clock runs as
 fast as they answer; then nodes say something else in each of `--polls` rounds to a head, whose
 dashboards come and go. Each is a process of its own, which says after each hundredth how much
-memory (RSS), descriptors, tasks, threads and files it has. `growth` of each is its mean over the
-last tenth of the samples against that over the second tenth, less 1: what does not leak has 0.05 at
-most. `worst_growth` is the largest. With --defect the fault of issue 33 is put back (aiohttp's
+memory (RSS), descriptors, tasks, threads and files it has. `growth` of each is the least in the
+last tenth of the samples against the least in the second tenth, less 1: what does not leak has 0.05
+at most. `worst_growth` is the largest. With --defect the fault of issue 33 is put back (aiohttp's
 `enable_cleanup_closed` on Python 3.11.2), and the memory of powerman grows. The defaults take
 a minute; what is recorded is `--https 50 --ipmi 50 --polls 2000 --agents 200 --dashboards 10`.
 Prints one JSON object last.
