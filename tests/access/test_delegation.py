@@ -105,8 +105,13 @@ async def test_an_image_that_needs_secrets_is_for_whom_it_is_delegated_to(
     world: World, tmp_path: Path
 ) -> None:
     attach = {"kind": "iscsi", "portal": "10.1.0.2:3260", "target": "iqn.2024-01.org.example:x"}
-    login = {"lun": 0, "user": "u", "secret": "of-all"}
-    mount = {"target": "/x", "kind": "attach", "attach": attach | login, "fstype": "ext4"}
+    login: dict[str, Any] = {"lun": 0, "user": "u", "secret": "of-all"}
+    mount: dict[str, Any] = {
+        "target": "/x",
+        "kind": "attach",
+        "attach": attach | login,
+        "fstype": "ext4",
+    }
     for name in ("chem-data", "phys-data"):
         file = tmp_path / f"{name}.squashfs"
         file.write_bytes(b"hsqs" + name.encode() * 10)
@@ -116,7 +121,7 @@ async def test_an_image_that_needs_secrets_is_for_whom_it_is_delegated_to(
         status, text = await _patch(api, bound, {"images": ["chem-data"]})
         assert status == 403 and "it needs secrets" in text, text
         for path in ("/v1/images/roll", "/v1/rolls"):
-            body = {"range": OWN, "image": "chem-data"}
+            body: dict[str, Any] = {"range": OWN, "image": "chem-data"}
             async with api.post(path, json=body, headers=bound) as answer:
                 assert answer.status == 403 and "it needs secrets" in await answer.text(), path
         body = {"range": OWN, "image": "phys-data", "at_once": True}
