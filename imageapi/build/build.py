@@ -27,12 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.build import cosign, dockerfile, rootfs
-from imageapi.build.limits import LIMIT_S, Limits
 from imageapi.build.recipe import Recipe, read
 from imageapi.build.sandbox import Sandbox
 from imageapi.build.source import Kind, Source, detect
 from imageapi.build.squash import squash
-from imageapi.build.tools import PATH, run
+from imageapi.build.tools import LIMIT_S, PATH, Limits, run
 from layercake.base.text import lines_of_proc, of_mountinfo, whole_number
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 
@@ -50,7 +49,7 @@ class Options:
     """`systemd`, `command` and `env` go before what the source says; `build_args` are a
     Dockerfile's ARGs, `network` lets its steps, and the fetching of its base, out to the network
     (sandbox.py). `cosign_key` is a public key (PEM) by which an OCI image must be signed
-    (cosign.py). No program of the build runs for more than `limit_s` seconds (limits.py)."""
+    (cosign.py). No program of the build runs for more than `limit_s` seconds (tools.py)."""
 
     dockerfile: Path | None = None
     build_args: tuple[str, ...] = ()

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from imageapi.build import rootfs
-from imageapi.build.limits import LAST, LIMIT_S, Limits
-from imageapi.build.tools import PATH, Line, run
+from imageapi.build.tools import LAST, LIMIT_S, PATH, Limits, Line, run
 from imageapi.spec.privileges import CAPABILITIES, HIDDEN, READ_ONLY, system_calls
 from layercake.kraken.errors import OperationFailed
 

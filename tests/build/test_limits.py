@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from imageapi.build.limits import LAST, Limits, available_memory
-from imageapi.build.tools import run
+from imageapi.build.tools import LAST, Limits, available_memory, run
 from layercake.kraken.errors import OperationFailed
 from tests.build.conftest import Build
 

@@ -191,7 +191,7 @@ class ProcessProbe:
         if status is not None:
             return self.ended(status)
         if self._said > MOST_SAID:
-            return False, f"it says more than {MOST_SAID >> 20} MiB: {self._words()}"
+            return False, f"it says more than {MOST_SAID >> 20} MiB: {self._first_words()}"
         return None
 
     def _read(self) -> None:
@@ -212,10 +212,10 @@ class ProcessProbe:
         """What follows from its exit status and its output."""
         if status == 0:
             return True, ""
-        text = self._words()
+        text = self._first_words()
         return False, f"exit status {status}" + (f": {text}" if text else "")
 
-    def _words(self) -> str:
+    def _first_words(self) -> str:
         return " ".join(self.output()[:OUTPUT_LIMIT].split())
 
     def output(self) -> str:

@@ -119,12 +119,10 @@ class InventoryChanges:
         async with job.turn():
             revision = self._store.revision
             new = await self.reader.read(job, text, file)
-            wanted = NOTHING_WANTED if brief else await self._files.wanted(new.all())
-            files = [] if brief else await self._files.plan(wanted)
+            wanted, files, warnings = await self._beside(new, brief=brief)
             changes = new.changes
             changed = [new.nodes[c.node] for c in changes if c.node in new.nodes]
             plans = [plan async for plan in slowly(map(self._plan_node, changed))]
-            warnings = list(new.warnings) if brief else await self._warnings(new)
         rolls = await self._moves(changes, new)
         later = {r.name for move in rolls for r in move.records}
         return {
@@ -140,12 +138,20 @@ class InventoryChanges:
             "files": files,
         }
 
-    async def _warnings(self, new: NewInventory) -> list[Problem]:
-        """What a person should know of an inventory that can be used."""
+    async def _beside(
+        self, new: NewInventory, *, brief: bool
+    ) -> tuple[Wanted, list[dict[str, Any]], list[Problem]]:
+        """The files that an inventory uses, what becomes of them, and what a person should know of
+        it; to a viewer (`brief`) nothing of files and secrets."""
+        if brief:
+            return NOTHING_WANTED, [], list(new.warnings)
+        wanted = await self._files.wanted(new.all())
+        files = await self._files.plan(wanted)
         of_secrets = await asyncio.to_thread(
             secrets.warnings, list(new.all()), self._means.table.parts, self._means.vault
         )
-        return [*new.warnings, *(Problem(new.file, 0, 0, text) for text in of_secrets)]
+        problems = [Problem(new.file, 0, 0, text) for text in of_secrets]
+        return wanted, files, [*new.warnings, *problems]
 
     async def _sent_elsewhere(
         self, changes: Iterable[Change], new: NewInventory
@@ -154,15 +160,8 @@ class InventoryChanges:
         pairs = [
             (new.known[c.node], new.nodes[c.node]) for c in changes if c.action is Action.CHANGE
         ]
-        parts = self._means.table.parts
-        told = (secrets.sent_elsewhere(old, node, parts) for old, node in pairs)
-        moved = [found async for found in slowly(told) if found]
-        newly = secrets.newly_named(pairs, parts)
-        others = (
-            secrets.of_another(record.node, newly, parts)
-            for record in (self._store if newly else ())
-        )
-        return moved + [found async for some in slowly(others) for found in some]
+        nodes = (record.node for record in self._store)
+        return await secrets.moved(pairs, nodes, self._means.table.parts)
 
     async def _moves(self, changes: Iterable[Change], new: NewInventory) -> list[Move]:
         """The rolls that an inventory asks for. A node that is new, or is wanted off, is in

@@ -9,6 +9,7 @@ from typing import Any
 
 from layercake.base.clock import Clock
 from layercake.base.secrets import SecretRef, Vault, within
+from layercake.fleet.slices import slowly
 from layercake.fleet.store import Store
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
@@ -76,6 +77,19 @@ def check_secret(ref: SecretRef, vault: Vault) -> list[str]:
     except InputError as error:
         found.append(error.message)
     return found
+
+
+async def moved(
+    pairs: list[tuple[Node, Node]], nodes: Iterable[Node], parts: Mapping[str, Part]
+) -> list[dict[str, Any]]:
+    """The secrets that would go to another place than before when nodes become others, (before,
+    after) in `pairs`: those of the nodes themselves, and those that are of others of all `nodes`
+    already."""
+    told = (sent_elsewhere(old, new, parts) for old, new in pairs)
+    found = [one async for one in slowly(told) if one]
+    newly = newly_named(pairs, parts)
+    others = (of_another(node, newly, parts) for node in (nodes if newly else ()))
+    return found + [one async for some in slowly(others) for one in some]
 
 
 def newly_named(
