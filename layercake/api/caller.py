@@ -12,7 +12,6 @@ from aiohttp import web
 from layercake.base.text import clean
 from layercake.fleet.store import Record, Store
 from layercake.inventory.ranges import UnknownName, expand, fold
-from layercake.inventory.schema import groups_of
 from layercake.kraken.errors import Refused
 from layercake.moduleapi.module import Role
 
@@ -99,9 +98,11 @@ class Caller:
         `ranges.expand`."""
         if self.groups is None:
             return text
-        mine = {record.name: record.node for record in store if self.sees(record)}
+        _, groups = store.names_and_groups()
+        mine = frozenset().union(*(groups.get(group, ()) for group in self.groups))
+        of_mine = {group: names & mine for group, names in groups.items() if names & mine}
         try:
-            return fold(expand(text, list(mine), groups_of(mine)))
+            return fold(expand(text, mine, of_mine))
         except UnknownName:
             raise self.refusal(f"use {text[:80]!r}", "it names others than the nodes") from None
 

@@ -21,7 +21,6 @@ from layercake.fleet import events
 from layercake.fleet.persistence.database import whole
 from layercake.fleet.store import Store
 from layercake.inventory.ranges import expand
-from layercake.inventory.schema import groups_of
 from layercake.kraken.errors import InputError, LayercakeError, Refused
 from layercake.moduleapi.module import Role
 from layercake.moduleapi.web import body_of
@@ -171,8 +170,7 @@ class Gate:
         if operation.reach is Reach.NODE:
             self._store.named(request.match_info["name"])
         elif asked := str(getattr(body, "range", "")) or request[RANGE]:
-            nodes = {record.name: record.node for record in self._store}
-            expand(asked, list(nodes), groups_of(nodes))
+            expand(asked, *self._store.names_and_groups())
 
     # -- the life of a token, and of a session
 

@@ -12,7 +12,7 @@ import heapq
 import operator
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -266,6 +266,7 @@ class Store:
         self._by_id: dict[str, Record] = {}
         self._by_name: dict[str, Record] = {}
         self._in_order: list[Record] = []
+        self._names: tuple[tuple[int, int], Set[str], Mapping[str, Set[str]]] = ((0, 0), set(), {})
         self.revision = 1
         self.epoch = secrets.randbits(63)
         self.events: deque[Event] = deque(maxlen=HISTORY_ALL)
@@ -330,8 +331,18 @@ class Store:
     def select(self, text: str) -> list[Record]:
         """The records that a node range names. Raises InputError for an unknown name or an empty
         range."""
-        nodes = {record.name: record.node for record in self}
-        return [self.named(name) for name in expand(text, list(nodes), groups_of(nodes))]
+        names, groups = self.names_and_groups()
+        return [self.named(name) for name in expand(text, names, groups)]
+
+    def names_and_groups(self) -> tuple[Set[str], Mapping[str, Set[str]]]:
+        """All names, and those of each group's nodes, for ranges: found out once for a
+        revision."""
+        if self._names[0] != (self.revision, len(self._by_name)):
+            nodes = {record.name: record.node for record in self}
+            groups = {group: frozenset(names) for group, names in groups_of(nodes).items()}
+            at = (self.revision, len(self._by_name))
+            self._names = (at, frozenset(nodes), groups)
+        return self._names[1:]
 
     def make(self, node: Node, planner: Planner, machine: NodeState) -> Record:
         """A new record for a node. It is in the store when it was adopted."""

@@ -76,8 +76,8 @@ def expand(
             hint="write @all for all of them",
         )
     members = {
-        "all": set(known),
-        **{name: set(nodes) for name, nodes in (groups or {}).items() if name != "all"},
+        **{name: _as_set(nodes) for name, nodes in (groups or {}).items()},
+        "all": _as_set(known),
     }
     _check_groups(text, members)
     if text[1:] in members and text[0] == "@" and (ordered := _in_order(members[text[1:]])):
@@ -88,6 +88,11 @@ def expand(
     if not names:
         raise BadRange(text, "it names no node", hint=SYNTAX)
     return _sorted(names)
+
+
+def _as_set(names: Iterable[str]) -> Set[str]:
+    """Names as a set; one that is given is used as it is: there may be many."""
+    return names if isinstance(names, Set) else set(names)
 
 
 def _check_groups(text: str, members: Mapping[str, Set[str]]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gzip
 import json
 import os
 import random
@@ -42,6 +43,7 @@ class Attacker:
         self.tls = ssl.create_default_context(cafile=facts["ca"])
         net = "10.96" if self.address.startswith("10.") else "127.96"
         self.own, self.other = f"{net}.0.1", f"{net}.0.2"
+        self.bomb = gzip.compress(bytes(256 << 20), 9)
 
     async def link(
         self, port: int, *, tls: bool = True, source: str = ""
@@ -57,11 +59,13 @@ class Attacker:
             20,
         )
 
-    async def ask(self, line: str, body: bytes = b"", authorization: str = "") -> bytes:
+    async def ask(
+        self, line: str, body: bytes = b"", authorization: str = "", header: str = ""
+    ) -> bytes:
         """One request on a connection of its own."""
         reader, writer = await self.link(self.port)
         try:
-            header = f"Authorization: {authorization}\r\n" if authorization else ""
+            header += f"Authorization: {authorization}\r\n" if authorization else ""
             writer.write(
                 f"{line} HTTP/1.1\r\nHost: h\r\n{header}Content-Length: {len(body)}\r\n\r\n".encode()
                 + body
@@ -146,6 +150,32 @@ class Attacker:
                 await asyncio.sleep(0.5)
             writer.transport.abort()
 
+    async def packed(self) -> None:
+        """Second audit: bodies of 256 MB in 260 KB, for routes that need no credential."""
+        packed = "Content-Encoding: gzip\r\nContent-Type: application/json\r\n"
+        for path in ("/node/v1/join", "/node/v1/machine", "/dashboard/session"):
+            await self.ask(f"POST {path}", self.bomb, header=packed)
+
+    async def ranges(self) -> None:
+        """Second audit: a range of a thousand operators, by a viewer."""
+        words = "range=" + "!".join(["@all"] * 1000)
+        viewer = f"Bearer {self.facts['viewer']}"
+        await self.ask(f"GET /v1/nodes?{words}", authorization=viewer)
+
+    async def thermal(self) -> None:
+        """Second audit: 500 reports in a request, of kinds that alternate, from a node that has
+        joined."""
+        rogue = self.facts["rogue"]
+        key = base64.b64decode(rogue["key"])
+        said = bearer(key, uuid.UUID(rogue["node"]).bytes, rogue["session"])
+        kinds = ("node.thermal", "agent.started", "image.error", "image.healthy")
+        events = [{"kind": kinds[n % 4], "text": f"{n}", "data": {}} for n in range(500)]
+        await self.ask("POST /node/v1/events", json.dumps(events).encode(), said)
+
+    async def refused(self) -> None:
+        """Second audit: requests without a token that holds, each of which is an event."""
+        await self.ask("GET /v1/nodes", authorization=f"Bearer {random.random()}")
+
     async def tftp(self) -> None:
         """11: eight requests with timeout=255, again and again."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
@@ -188,6 +218,9 @@ ATTACKS: dict[str, Kinds] = {
     "history": {"joins": (Attacker.bad_joins, 8), "discovers": (Attacker.discovers, 1)},
     "plans": {"plans": (Attacker.plans, 8)},
     "slow": {"slow": (Attacker.slow, STRANGERS * 4), "tftp": (Attacker.tftp, 8)},
+    "packed": {"packed": (Attacker.packed, 8)},
+    "ranges": {"ranges": (Attacker.ranges, 8)},
+    "own-events": {"thermal": (Attacker.thermal, 4), "refused": (Attacker.refused, 8)},
 }
 """What goes on at once in each, and how many of it."""
 BARE = {"discovers", "tftp"}

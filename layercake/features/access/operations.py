@@ -10,7 +10,6 @@ from layercake.base.text import nearest
 from layercake.features.access.tokens import Token, Tokens
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Store
-from layercake.inventory.schema import groups_of
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.module import Role
 
@@ -100,7 +99,7 @@ class TokenChanges:
         return made
 
     def _check(self, groups: list[str]) -> None:
-        known = groups_of({r.name: r.node for r in self._store})
+        known = self._store.names_and_groups()[1]
         unknown = next((g for g in groups if g not in known), None)
         if unknown is not None or not groups:
             raise InputError(

@@ -22,7 +22,6 @@ from layercake.features.logs.sender import Sender
 from layercake.features.logs.settings import LogSettings
 from layercake.fleet.store import Record, Store
 from layercake.inventory.ranges import expand
-from layercake.inventory.schema import groups_of
 from layercake.kraken.errors import LayercakeError
 from layercake.modules.calls import AskModule
 
@@ -154,9 +153,8 @@ class Followers:
     def _range(self, sender: Sender, what: str, text: str) -> list[Record]:
         if not text:
             return []
-        nodes = {record.name: record.node for record in self._store}
         try:
-            names = expand(text, list(nodes), groups_of(nodes))
+            names = expand(text, *self._store.names_and_groups())
             self._say(f"{sender.name} {what}", "")
         except LayercakeError as error:
             self._say(f"{sender.name} {what}", f"logs.{sender.name}.{what}: {error.message}")
