@@ -15,8 +15,8 @@ from typing import Any
 from imageapi.spec.fields import absolute, command_words, fail, known, number, whole
 from imageapi.spec.health import SYSTEM_CHECK, Health, parse_health
 from imageapi.spec.names import NAME
-from imageapi.spec.objects import MountSpec, parse_container_mount
-from imageapi.spec.privileges import parse_capabilities
+from imageapi.spec.objects import MountSpec, is_of_node, parse_container_mount
+from imageapi.spec.privileges import PRIVILEGES, WITHIN, parse_capabilities
 
 CONTAINER_FIELDS = (
     "systemd",
@@ -124,6 +124,20 @@ class ContainerSpec:
         """Whether sudo and other set-user-ID programs gain nothing. Where systemd runs, people may
         log in and need them."""
         return not self.systemd if self.no_new_privileges is None else self.no_new_privileges
+
+    @property
+    def privileges(self) -> tuple[str, ...]:
+        """What it asks for that reaches the node itself, by the names in PRIVILEGES. In a user
+        namespace capabilities are worth nothing on the node, and its processes are not its user's;
+        hooks, devices and mounts are what they are."""
+        asked = {
+            "hooks": bool(self.hooks),
+            "devices": bool(self.devices),
+            "mounts": any(is_of_node(mount.spec) for mount in self.mounts),
+            "capabilities": not self.user_namespace and not set(self.capabilities) <= set(WITHIN),
+            "namespaces": not self.user_namespace and "pid" not in self.namespaces,
+        }
+        return tuple(name for name in PRIVILEGES if asked[name])
 
     @property
     def check(self) -> Health | None:

@@ -31,7 +31,9 @@ def _start(kernel: Kernel) -> Running:
         kernel.running.decisions.kernel_modules,
     )
     node_keys = NodeKeyring(kernel.store, images, kernel.sync)
-    operations = Images(kernel.store, kernel.part(Rolls), images, node_keys)
+    operations = Images(
+        kernel.store, kernel.part(Rolls), images, node_keys, settings.check_privileges
+    )
     secrets = ImageSecretRequests(
         kernel.store, images, kernel.vault, document, kernel.running.decisions.guard_secrets
     )
