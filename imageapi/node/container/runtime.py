@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from imageapi.node import mount, tree
-from imageapi.node.container import cgroup, oci
+from imageapi.node.container import cgroup, masks, oci
 from imageapi.node.container.process import Process, alive, catches, open_pidfd, start_time, wait
 from imageapi.spec.container import ContainerSpec
 from layercake.base.logs.child_output import end_of_output
@@ -181,6 +181,8 @@ class Runtime:
         pid = int(pid_file.read_text())
         (self.exits / str(pid)).unlink(missing_ok=True)
         mount.without_devices(pid)
+        if first:
+            masks.lock(pid, bundle / "masks")
         return Process(pid, start_time(pid))
 
     def start(self, instance: str) -> None:
