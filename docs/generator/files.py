@@ -72,6 +72,8 @@ CONTAINER_MEANINGS = {
     "keep": "Directories that outlive it, a path or a list: they are on the disk of the node whose "
     "volume says `keeps`. See "
     "[a node's own disks](../howto/disks.md).",
+    "head_api": "Whether it may speak to the head's API, state sync and images, which are the agent's "
+    "alone otherwise. A [privilege](../explanation/security.md#containers).",
 }
 
 

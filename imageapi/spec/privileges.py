@@ -85,6 +85,7 @@ PRIVILEGES = {
     "mounts": "files, disks or mounts of the node",
     "capabilities": "capabilities that reach beyond the container",
     "namespaces": "the node's processes",
+    "head_api": "the head's API, in the node's name",
 }
 """What a description may ask for that reaches the node itself: by the names of its fields, and in
 words. config.yaml has to allow it (imageapi.settings)."""

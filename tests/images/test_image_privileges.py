@@ -46,6 +46,7 @@ REACHING: list[tuple[str, dict[str, Any]]] = [
     ("capabilities", {"capabilities": ["ALL"]}),
     ("capabilities", {"capabilities": ["SYS_NICE", "NET_RAW"]}),
     ("namespaces", {"namespaces": ["mount"]}),
+    ("head_api", {"head_api": True}),
 ]
 HARMLESS: list[dict[str, Any]] = [
     {},

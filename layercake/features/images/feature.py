@@ -42,8 +42,13 @@ def _start(kernel: Kernel) -> Running:
         image = images.get(name)
         return WantedImage(image.name, image.digest, image.size, image.container.to_wire())
 
+    for_agents = {
+        "addresses": list(kernel.settings.agent_addresses),
+        "ports": [port for port in (*kernel.settings.agent_ports, settings.http_port) if port],
+    }
+
     def welcome(record: Record) -> dict[str, object]:
-        return {"image_key": images.signer.public}
+        return {"image_key": images.signer.public, "head_ports": for_agents}
 
     async def check() -> None:
         """Says whether the image store works. The head goes on without: what nodes run needs no
