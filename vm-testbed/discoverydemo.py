@@ -80,11 +80,14 @@ class Discovery:
         self.new = [len(rack.nodes) - 2, len(rack.nodes) - 1]
         self._switches: list[subprocess.Popen[Any]] = []
 
-    def settings(self) -> dict[str, object]:
+    def settings(self) -> dict[str, Any]:
         """What the head is set up with."""
         self.files.mkdir()
         (self.files / "motd.j2").write_text(f"{MOTD}old\n")
-        return {"files": {"directory": str(self.files)}}
+        return {
+            "files": {"directory": str(self.files)},
+            "images": {"privileges": {"ssh-1": ["mounts"]}},
+        }
 
     def add_image(self) -> None:
         """What there has to be in the store more: an image with sshd, which sees the scratch of its

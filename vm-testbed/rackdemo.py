@@ -95,8 +95,9 @@ class Demo:
         self.rack.up()
         if self.recording is not None:
             self.recording.start()
-        settings = self.cluster() if self.store == "rbd" else {}
-        settings |= self.discovery.settings() if self.discovery is not None else {}
+        settings = self.discovery.settings() if self.discovery is not None else {}
+        if self.store == "rbd":
+            settings["images"] = {**settings.get("images", {}), **self.cluster()}
         self.progress.step("making a head: certificate authority, minOS", 0.05)
         self.head.init(settings)
         self.progress.step("starting the head", 0.12)
@@ -229,18 +230,16 @@ class Demo:
             )
 
     def cluster(self) -> dict[str, Any]:
-        """Brings a Ceph up inside the rack's network; the head's settings for it."""
+        """Brings a Ceph up inside the rack's network; the head's settings of images for it."""
         self.progress.step("starting a Ceph cluster: one monitor, one OSD")
         ceph = self.ceph = CephRun(self.rack)
         ceph.up()
         return {
-            "images": {
-                "store": "rbd",
-                "conf": str(ceph.conf),
-                "keyring": str(ceph.keyring("layercake")),
-                "pool": POOL,
-                "node_keyring": str(ceph.keyring("node")),
-            }
+            "store": "rbd",
+            "conf": str(ceph.conf),
+            "keyring": str(ceph.keyring("layercake")),
+            "pool": POOL,
+            "node_keyring": str(ceph.keyring("node")),
         }
 
     def in_cluster(self) -> None:

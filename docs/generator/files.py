@@ -52,8 +52,10 @@ CONTAINER_MEANINGS = {
     "health": "How to see that it does its work, or `none`; see below. Without it, systemd is "
     "asked where it is the init.",
     "resources": "Limits; see below.",
-    "devices": "Devices of the node that it gets: paths under /dev.",
-    "hooks": "OCI hooks: for each point in its life, a list of commands.",
+    "devices": "Devices of the node that it gets: paths under /dev. A [privilege]"
+    "(../explanation/security.md#containers), as are hooks, and most of mounts and capabilities.",
+    "hooks": "OCI hooks: for each point in its life, a list of commands, which root of the node "
+    "runs.",
     "mounts": "What else it sees; see below.",
     "workdir": "The directory that the command starts in.",
     "namespaces": "The namespaces that it has of its own.",
@@ -70,6 +72,8 @@ CONTAINER_MEANINGS = {
     "keep": "Directories that outlive it, a path or a list: they are on the disk of the node whose "
     "volume says `keeps`. See "
     "[a node's own disks](../howto/disks.md).",
+    "head_api": "Whether it may speak to the head's API, state sync and images, which are the agent's "
+    "alone otherwise. A [privilege](../explanation/security.md#containers).",
 }
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from imageapi.spec.fields import absolute, command_words, fail, known, number, whole
 from imageapi.spec.health import SYSTEM_CHECK, Health, parse_health
 from imageapi.spec.names import NAME
-from imageapi.spec.objects import MountSpec, parse_container_mount
-from imageapi.spec.privileges import parse_capabilities
+from imageapi.spec.objects import MountSpec, is_of_node, parse_container_mount
+from imageapi.spec.privileges import PRIVILEGES, WITHIN, parse_capabilities
 
 CONTAINER_FIELDS = (
     "systemd",
@@ -38,8 +38,12 @@ CONTAINER_FIELDS = (
     "user_namespace",
     "kernel_modules",
     "keep",
+    "head_api",
 )
 """All that may stand in a container description."""
+
+_SWITCHES = ("user_namespace", "kernel_modules", "head_api")
+"""What is off unless the description says true."""
 
 RESTARTS = ("on-failure", "never", "always")
 NAMESPACES = ("pid", "ipc", "uts", "mount", "cgroup", "network")
@@ -96,7 +100,7 @@ class ContainerSpec:
     beside privileges.LEAST. `no_new_privileges` None is as the init needs it: see `locked`.
     `user_namespace` makes the container's root a user of the node without rights. `kernel_modules`
     shows it the modules and the firmware of the node's kernel. `keep` are directories that outlive
-    it, on a disk of the node.
+    it, on a disk of the node. `head_api` lets it speak to the head's API.
     """
 
     systemd: bool = False
@@ -118,12 +122,28 @@ class ContainerSpec:
     user_namespace: bool = False
     kernel_modules: bool = False
     keep: tuple[str, ...] = ()
+    head_api: bool = False
 
     @property
     def locked(self) -> bool:
         """Whether sudo and other set-user-ID programs gain nothing. Where systemd runs, people may
         log in and need them."""
         return not self.systemd if self.no_new_privileges is None else self.no_new_privileges
+
+    @property
+    def privileges(self) -> tuple[str, ...]:
+        """What it asks for that reaches the node itself, by the names in PRIVILEGES. In a user
+        namespace capabilities are worth nothing on the node, and its processes are not its user's;
+        hooks, devices and mounts are what they are."""
+        asked = {
+            "hooks": bool(self.hooks),
+            "devices": bool(self.devices),
+            "mounts": any(is_of_node(mount.spec) for mount in self.mounts),
+            "capabilities": not self.user_namespace and not set(self.capabilities) <= set(WITHIN),
+            "namespaces": not self.user_namespace and "pid" not in self.namespaces,
+            "head_api": self.head_api,
+        }
+        return tuple(name for name in PRIVILEGES if asked[name])
 
     @property
     def check(self) -> Health | None:
@@ -147,8 +167,7 @@ class ContainerSpec:
             "hostname": self.hostname,
             "capabilities": list(self.capabilities),
             "no_new_privileges": self.no_new_privileges,
-            "user_namespace": self.user_namespace or None,
-            "kernel_modules": self.kernel_modules or None,
+            **{name: True for name in _SWITCHES if getattr(self, name)},
             "keep": list(self.keep),
         }
         return {
@@ -240,6 +259,7 @@ def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSp
         no_new_privileges=_switch(options, "no_new_privileges"),
         kernel_modules=_switch(options, "kernel_modules") or False,
         keep=parse_keep(options.get("keep", []), shared=not options.get("user_namespace")),
+        head_api=_switch(options, "head_api") or False,
     )
 
 

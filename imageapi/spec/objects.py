@@ -171,6 +171,24 @@ def _secrets_in(mount: Mapping[str, Any]) -> set[str]:
     return names.union(*(_secrets_in(inner) for inner in mount.get("lower") or ()))
 
 
+SHARED_WITH_IMAGES = ("/run/layercake/busy.d",)
+"""Directories of the node that are there for its images: that of the BUSY flags."""
+_REMOTE_DEVICES = ("http", "iscsi", "nbd", "rbd")
+
+
+def is_of_node(mount: Mapping[str, Any]) -> bool:
+    """Whether a sound mount shows something that is the node's own: a file, a disk, or an object
+    that was made on it for somebody else."""
+    kind = mount.get("kind")
+    if kind == "overlay":
+        return any(is_of_node(inner) for inner in mount["lower"])
+    if kind == "attach":
+        return mount["attach"].get("kind") not in _REMOTE_DEVICES
+    if kind == "bind":
+        return mount["source"] not in SHARED_WITH_IMAGES
+    return kind not in ("nfs", "tmpfs")
+
+
 def split_port(text: str, default: int) -> tuple[str, int]:
     """(host, port) of HOST or HOST:PORT. Raises InputError."""
     match = re.fullmatch(rf"({HOST.pattern})(?::([0-9]{{1,5}}))?", text)

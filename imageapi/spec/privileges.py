@@ -75,6 +75,21 @@ LEAST = (
 ALL = "ALL"
 """Stands for every capability that the agent itself has."""
 
+WITHIN = (*LEAST, "IPC_LOCK", "LEASE", "LINUX_IMMUTABLE", "SYS_NICE", "SYS_RESOURCE")
+"""What reaches no more than the container's own files and processes, memory and time. Any other
+capability, also one that a later kernel adds, is a privilege on the node."""
+
+PRIVILEGES = {
+    "hooks": "programs that run as root of the node",
+    "devices": "devices of the node",
+    "mounts": "files, disks or mounts of the node",
+    "capabilities": "capabilities that reach beyond the container",
+    "namespaces": "the node's processes",
+    "head_api": "the head's API, in the node's name",
+}
+"""What a description may ask for that reaches the node itself: by the names of its fields, and in
+words. config.yaml has to allow it (imageapi.settings)."""
+
 OWNS_NODE = "SYS_ADMIN"
 """Who has this can mount, and so undo whatever else would keep the node's own things from it."""
 

@@ -14,6 +14,7 @@ import logging
 import resource
 import socket
 import ssl
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +32,8 @@ _VISIT = 0.25  # requests that one for a small file in memory counts as
 _ONE_ASK = 65536  # bytes of a request, or an answer, that count as one request
 _GOODBYE_S = 2.0
 _BACKLOG = 1024
+PROVEN_S = 3600.0
+_MOST_PROVEN = 10_000
 RESERVE = 256
 """File descriptors that no connection from the network gets: for the local socket, the database,
 and processes."""
@@ -43,7 +46,8 @@ class Limits:
     """`each` and `strangers`: connections of one address that are nobody's yet, and of all. `known`
     and `most`: of one who is known, and of all. A stranger has `prove_s` seconds to finish the
     handshake and a request's head, and `answer_s` from there on. An address may open `burst`
-    connections that come to nothing, and then `per_s` a second. Who is known may ask
+    connections that come to nothing, and then `per_s` a second; from where somebody has shown who
+    he is within PROVEN_S, `proven_per_s` more are let in. Who is known may ask
     `requests_per_s` requests a second; more are answered later. What is sent and not taken for
     `stall_s` seconds ends the connection. `near` are the networks of IPv6 (the first eight bytes)
     whose machines count each for itself: the head's own. Elsewhere a /64 is one address.
@@ -57,6 +61,7 @@ class Limits:
     answer_s: float = 60.0
     per_s: float = 5.0
     burst: float = 50.0
+    proven_per_s: float = 30.0
     requests_per_s: float = 100.0
     stall_s: float = 60.0
     near: frozenset[bytes] = frozenset()
@@ -238,6 +243,8 @@ class TcpListener:
             limits.known, most, lambda connection: bool(connection.active_requests)
         )
         self._attempts = RateLimiter(limits.per_s, limits.burst, self.now)
+        self._proven: OrderedDict[str, float] = OrderedDict()
+        self._proven_attempts = RateLimiter(limits.proven_per_s, limits.proven_per_s * 2, self.now)
         self._requests = RateLimiter(limits.requests_per_s, limits.requests_per_s * 2, self.now)
         self._most = most
         self._timer: asyncio.TimerHandle | None = None
@@ -314,7 +321,7 @@ class TcpListener:
             self._loop.add_reader(listener.fileno(), self._accept, listener)
 
     def _admit(self, made: socket.socket, address: str) -> None:
-        if not self._local and not self._attempts.allow(address):
+        if not self._local and not self._may_try(address):
             self._refused += 1
             self._last = address
             made.close()
@@ -331,6 +338,14 @@ class TcpListener:
                 self.evict()
             self._end(self._strangers.add(address, connection))
         connection.task = self._loop.create_task(self._let_in(connection, made))
+
+    def _may_try(self, address: str) -> bool:
+        """Whether an address may open one more connection. Who is known there has a share of its
+        own: a program beside it that is nobody does not lock it out."""
+        if self._attempts.allow(address):
+            return True
+        proven = self._proven.get(address, -PROVEN_S) + PROVEN_S > self.now()
+        return proven and self._proven_attempts.allow(address)
 
     async def _let_in(self, connection: Connection, made: socket.socket) -> None:
         try:
@@ -363,6 +378,7 @@ class TcpListener:
             self._known.remove(connection.who, connection)
         else:
             self._strangers.remove(connection.address, connection)
+            self._note_proven(connection.address)
             connection.delay_s = self.charge(
                 who, connection.weight + (_HANDSHAKE if self._context is not None else 0.0)
             )
@@ -370,6 +386,12 @@ class TcpListener:
                 self._attempts.refund(connection.address)
         connection.who = who
         self._end(self._known.add(who, connection))
+
+    def _note_proven(self, address: str) -> None:
+        self._proven[address] = self.now()
+        self._proven.move_to_end(address)
+        if len(self._proven) > _MOST_PROVEN:
+            self._proven.popitem(last=False)
 
     def charge(self, who: str, cost: float) -> float:
         """Counts a request of somebody. Returns the seconds that it has to wait."""

@@ -257,6 +257,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return [own.address for own in self.heads]
 
     @property
+    def agent_addresses(self) -> list[str]:
+        """All addresses at which the API may be reached."""
+        try:
+            more = [str(ipaddress.ip_address(self.api_listen or self.address))]
+        except ValueError:  # a name
+            more = []
+        return list(dict.fromkeys([*self.addresses, *more]))
+
+    @property
+    def agent_ports(self) -> list[int]:
+        """The ports of the API and of state sync."""
+        return [self.api_port, self.sync.port]
+
+    @property
     def beside_nodes(self) -> list[str]:
         """The head's addresses with the length of their prefixes; none for a head on loopback,
         which is in no network of nodes."""

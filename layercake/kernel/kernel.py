@@ -41,6 +41,14 @@ class SiteSettings(Protocol):
         """The head's addresses, the first one first."""
 
     @property
+    def agent_addresses(self) -> Sequence[str]:
+        """All addresses at which the API may be reached."""
+
+    @property
+    def agent_ports(self) -> Sequence[int]:
+        """The ports of the API and of state sync."""
+
+    @property
     def beside_nodes(self) -> Sequence[str]:
         """These with the length of their prefixes, as far as nodes are beside them."""
 

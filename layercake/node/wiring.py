@@ -14,6 +14,7 @@ import imageapi.mutations
 import minos.disks.mutations
 from imageapi.node.attach.disks import names
 from imageapi.node.attach.fetch import Body, FileBody
+from imageapi.node.container.egress import parse_head_ports
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
 from layercake.node.disks import LateDisks
@@ -193,7 +194,7 @@ def make(
     disks = LateDisks(core, open_url)
     images = ImageSet(
         run,
-        Runtime(run, parent=cgroup),
+        Runtime(run, parent=cgroup, head_ports=lambda: parse_head_ports(core.head_ports)),
         open_url,
         core.event,
         secret=SecretClient(core.config),

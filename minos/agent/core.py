@@ -74,6 +74,7 @@ class AgentCore:
         self.file = SessionFile(config.run)
         self.session = self.file.load(config)
         self.image_key = self.session.image_key if self.session else b""
+        self.head_ports = self.session.head_ports if self.session else {}
         self.link = HeadLink(config, self.session, self._receive, now=wall, jitter=jitter)
 
     def event(
@@ -95,4 +96,5 @@ class AgentCore:
         if isinstance(message, Joined | Renewed):
             self.file.save(self.config, message.session)
             self.image_key = message.session.image_key
+            self.head_ports = message.session.head_ports
         self.inbox.post(message)

@@ -75,6 +75,9 @@ class Session:
     image_key: bytes = b""
     """The public key (Ed25519) by which images are signed, for the whole session; b"" from an older
     head."""
+    head_ports: Mapping[str, Any] = field(default_factory=dict)
+    """{"addresses", "ports"} of the head that containers may not speak to; empty from an older
+    head."""
 
     def __repr__(self) -> str:
         return f"Session({self.number})"
@@ -115,6 +118,7 @@ def parse_join(answer: Mapping[str, Any]) -> Session:
             _number(answer.get("certificate", 1)),
             answer.get("mutual") is True,
             base64.b64decode(answer.get("image_key", ""), validate=True),
+            dict(answer.get("head_ports", {})),
         )
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise OperationFailed(
@@ -175,6 +179,7 @@ class SessionFile:
                 "certificate": session.certificate,
                 "mutual": session.mutual,
                 "image_key": base64.b64encode(session.image_key).decode(),
+                "head_ports": session.head_ports,
             },
         )
 

@@ -271,3 +271,14 @@ async def test_what_is_open_to_all_is_no_failed_knock_and_its_connection_goes_on
                 assert b"403" in await reader.readline()
                 assert (await reader.read()).endswith(b"no"), "a guess ends it all the same"
             writer.close()
+
+
+async def test_who_is_known_has_a_share_of_its_address() -> None:
+    """A container opened 20 connections a second, and the agent of its node was locked out."""
+    async with served(replace(LIMITS, each=64, strangers=64, burst=10.0)) as port:
+        assert b"you are n0" in await said(knock(port, data=ME % b"n0"))
+        for source in ("127.0.0.1", "127.0.0.2"):
+            answers = [await said(knock(port, source, ME % b"")) for _ in range(25)]
+            assert b"403" in answers[0]
+        assert b"you are n0" in await said(knock(port, data=ME % b"n0"))
+        assert await said(knock(port, "127.0.0.2", ME % b"n0")) == b"", "nobody was known there"

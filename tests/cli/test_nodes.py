@@ -325,6 +325,13 @@ def test_image_add_refuses_bad_options(run: Run, full: CannedApi, option: list[s
     assert not full.requests
 
 
+def test_image_add_shows_what_of_its_nodes_an_image_has(run: Run, full: CannedApi) -> None:
+    image = {"name": "app", "digest": "blake2b:01", "size": 1, "privileges": ["hooks"]}
+    full.answers["POST /v1/images"] = (200, {"image": image})
+    lines = run("image", "add", "app", "a.sqsh").out.splitlines()
+    assert lines[1].strip() == "note: `hooks` gives it programs that run as root of the node"
+
+
 def test_image_list_is_readable(run: Run, full: CannedApi) -> None:
     line = run("image", "list").out.splitlines()[1]
     assert line.split()[:4] == ["debian", "0123456789ab", "123", "MB"]

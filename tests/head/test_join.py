@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient
 
+from imageapi.node.container.egress import HeadPorts, parse_head_ports
 from imageapi.spec.image import parse_images
 from imageapi.store.store import ImageStore
 from layercake.base.signatures import by_key
@@ -80,6 +81,8 @@ async def test_a_node_gets_the_key_by_which_its_images_are_signed_and_keeps_it(
     SessionFile(tmp_path).save(config, session)
     found = SessionFile(tmp_path).load(config)
     assert found is not None and found.image_key == session.image_key
+    assert parse_head_ports(found.head_ports) == HeadPorts(("127.0.0.1",), (8081,))
+    assert parse_head_ports({}) == HeadPorts()
     assert (
         parse_join(
             {key: value for key, value in answer.items() if key != "image_key"} | {"sync": "h:1"}

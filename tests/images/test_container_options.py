@@ -57,6 +57,7 @@ FULL: dict[str, Any] = {
     "capabilities": ["NET_RAW", "SYS_NICE"],
     "no_new_privileges": False,
     "user_namespace": True,
+    "head_api": True,
     "kernel_modules": True,
 }
 

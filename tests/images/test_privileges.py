@@ -216,6 +216,43 @@ def test_with_a_user_namespace_its_root_is_nobody_on_the_node(
     run_as_agent(open_path / "run", body)
 
 
+UNCOVER = """
+exec 2>/dev/null
+cd /proc; cat cmdline
+busybox umount /proc/cmdline; busybox umount -l /proc/cmdline; cat /proc/cmdline
+busybox mount -t proc none /mnt; cat /mnt/cmdline
+busybox mount --bind /proc /mnt; cat /mnt/cmdline
+busybox mount -o remount,rw,bind /proc/sys && echo writable
+busybox umount -l /proc; cat cmdline /proc/cmdline
+busybox mount -t proc none /proc; cat /proc/cmdline
+busybox unshare -U -r -m -p -f --mount-proc cat /proc/cmdline
+exit 0
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("namespaces", [NETWORK, ("pid", "ipc", "uts", "mount", "cgroup")])
+def test_masks_and_filter_hold_where_it_may_mount(
+    open_path: Path, tenant: Path, namespaces: tuple[str, ...]
+) -> None:
+    """With SYS_ADMIN in a user namespace neither was there."""
+
+    def body(run: Path) -> None:
+        node = Node(run)
+        spec = spec_of(
+            tenant, "app", user_namespace=True, capabilities=("SYS_ADMIN",), namespaces=namespaces
+        )
+        assert node.run(spec) == "ACTIVE", repr(node.events)
+        text = exec_in(node, "sh", "-c", "grep -E '^(Seccomp|CapEff):' /proc/self/status")
+        found = answers(text)
+        assert found["Seccomp"] == "2"
+        assert int(found["CapEff"], 16) == mask((*LEAST, "SYS_ADMIN"))
+        assert exec_in(node, "sh", "-c", UNCOVER) == ""
+        assert node.stop() == "IDLE"
+
+    run_as_agent(open_path / "run", body)
+
+
 def test_only_what_the_agent_has_can_be_declared() -> None:
     assert oci.capabilities(-1, ()) == [f"CAP_{name}" for name in CAPABILITIES if name in LEAST]
     assert oci.capabilities(-1, ("ALL",)) == [f"CAP_{name}" for name in CAPABILITIES]

@@ -42,7 +42,11 @@ ARM = "arm64"
 
 LATER = ("n8", "n9", "n10")
 """What is switched on when the others have joined."""
-SETTINGS = {"sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0}, "boot": {"attempts": 3}}
+SETTINGS = {
+    "sync": {"hello_s": 2.0, "dead_s": 10.0, "probe_s": 4.0},
+    "boot": {"attempts": 3},
+    "images": {"privileges": {"storage": ["mounts"]}},
+}
 HTTP_BOOT_S = 150.0
 """For each step of n8: UEFI gives up HTTP Boot for good when nothing comes for 5 s, as on a busy
 machine, and sits in its shell. The boot is tried again soon then."""

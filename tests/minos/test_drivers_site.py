@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 from hostsite import ROOT, HostSite
 from smallimages import build_plain_image, write
 
+from imageapi.settings import ImageSettings
 from imageapi.store.manifest import Signer
 from minos.build import sets
 from tests.build.test_single_modules import BOCHS, RELEASE, TG3, WATCHDOG, made_up, original
@@ -46,7 +47,7 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[HostSite]:
-    found = HostSite(tmp_path / "site", 1, {})
+    found = HostSite(tmp_path / "site", 1, {}, store=ImageSettings(privileges={"app": ["devices"]}))
     found.nodes[0].boot, found.nodes[0].code = SET, pretended(tmp_path)
     try:
         yield found

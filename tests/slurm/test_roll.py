@@ -66,6 +66,7 @@ class Site:
             socket=str(home / "api.sock"),
             sync=SyncSettings(hello_s=2.0, dead_s=8.0),
             slurm=SlurmSettings(conf=str(self.slurm.conf), poll_s=0.5),
+            sections={"images": {"privileges": {"*": ["mounts"]}}},
         )
         self.home = home
         self.head = Head(home, self.settings)

@@ -39,7 +39,9 @@ Answer = Callable[[str, Any], Awaitable[Any]]
 class World:
     """A head and what a test does around it."""
 
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    def __init__(
+        self, directory: Path, sections: Mapping[str, Any] | None = None, **settings: Any
+    ) -> None:
         self.directory = directory
         self.clock = FakeClock()
         self.settings = Settings(
@@ -47,7 +49,7 @@ class World:
             address="127.0.0.1",
             sync=SyncSettings(port=0),
             api_port=0,
-            sections={"files": {"directory": str(directory / "site")}},
+            sections={"files": {"directory": str(directory / "site")}, **(sections or {})},
             **settings,
         )
         self.head = Head(directory, self.settings, self.clock)

@@ -27,6 +27,7 @@ BOOT_S = 300.0
 SETTINGS = {
     "sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0},
     "power": {"poll_s": 4.0},
+    "images": {"privileges": {"keeper": ["mounts"]}},
     "boot": {"attempts": 2, "dns": {"serve": True, "domain": "rack.test"}},
     "more_networks": {
         "side": {"interface": SIDE_BRIDGE, "address": SIDE_ADDRESS, "prefix": 24},

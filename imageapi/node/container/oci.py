@@ -3,8 +3,8 @@
 A container belongs to a tenant, the node does not. Its own are the namespaces that its description
 names: by default mount, pid, ipc, uts and cgroup; the network is the node's. It has the
 capabilities of privileges.LEAST and those that it declares. What of /proc and /sys speaks of the
-node or steers it is hidden or read-only, unless it declares SYS_ADMIN. Limits are set only where
-the description asks for them.
+node or steers it is hidden or read-only, unless it declares SYS_ADMIN
+without a user namespace. Limits are set only where the description asks for them.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def config(
     Raises OperationFailed.
     """
     names = capabilities(effective, spec.capabilities)
-    owns = f"CAP_{OWNS_NODE}" in names
+    owns = _owns_node(names, first)
     inside = mounts(spec, console, owns)
     inside += [_mount(b.target, "bind", *b.options, source=b.source) for b in binds]
     document: dict[str, Any] = {
@@ -246,7 +246,7 @@ def config(
         },
         "root": {"path": root, "readonly": False},
         "mounts": inside,
-        "linux": {"cgroupsPath": cgroup, **_confinement(spec, names, first)},
+        "linux": {"cgroupsPath": cgroup, **_confinement(spec, names, owns, first)},
     }
     devices = tuple(devices)
     lists = not owns and all(effective >> CAPABILITIES.index(name) & 1 for name in _LISTING)
@@ -261,10 +261,17 @@ def config(
     return document
 
 
-def _confinement(spec: ContainerSpec, names: Collection[str], first: int) -> dict[str, Any]:
+def _owns_node(names: Collection[str], first: int) -> bool:
+    """Whether nothing could keep the node's own things from a container with these capabilities. In
+    a user namespace they are worth nothing on the node, and it is confined like any other."""
+    return f"CAP_{OWNS_NODE}" in names and not first
+
+
+def _confinement(
+    spec: ContainerSpec, names: Collection[str], owns: bool, first: int
+) -> dict[str, Any]:
     """Namespaces, users, what of /proc and /sys is hidden, and the system calls, by the
     capabilities that it has."""
-    owns = f"CAP_{OWNS_NODE}" in names
     confinement: dict[str, Any] = {
         "namespaces": [{"type": kind} for kind in spec.namespaces],
         "maskedPaths": [] if owns else list(HIDDEN),

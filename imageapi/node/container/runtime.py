@@ -13,13 +13,14 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from imageapi.node import mount, tree
-from imageapi.node.container import cgroup, oci
+from imageapi.node.container import cgroup, egress, masks, oci
 from imageapi.node.container.process import Process, alive, catches, open_pidfd, start_time, wait
 from imageapi.spec.container import ContainerSpec
+from imageapi.spec.privileges import CAPABILITIES
 from layercake.base.logs.child_output import end_of_output
 from layercake.base.text import lines_of_proc
 from layercake.kraken.errors import OperationFailed
@@ -73,7 +74,8 @@ def device_nodes(paths: Iterable[str]) -> list[oci.Device]:
 
 
 class Runtime:
-    """crun, with its state in RUN/crun. `parent` is the cgroup above all containers."""
+    """crun, with its state in RUN/crun. `parent` is the cgroup above all containers; `head_ports`
+    says what is closed to them."""
 
     def __init__(
         self,
@@ -83,6 +85,7 @@ class Runtime:
         console: str = "/dev/console",
         crun: str = "crun",
         exits: Path | None = None,
+        head_ports: Callable[[], egress.HeadPorts] = egress.HeadPorts,
     ) -> None:
         self.run = run
         self.state = run / "crun"
@@ -90,6 +93,7 @@ class Runtime:
         self.parent = parent
         self.console = console if Path(console).exists() else ""
         self.crun = crun
+        self.head_ports = head_ports
 
     def bundle(self, instance: str) -> Path:
         """The directory of one container."""
@@ -153,12 +157,13 @@ class Runtime:
         bundle = self.bundle(instance)
         bundle.mkdir(parents=True, exist_ok=True)
         cgroup.delegate(self.parent, spec.resources.controllers)
+        effective = effective_capabilities()
         data = oci.config(
             spec,
             root=str(root),
             cgroup=f"/{self.parent}/{instance}",
             hostname=os.uname().nodename,
-            effective=effective_capabilities(),
+            effective=effective,
             console=self.console if spec.systemd else "",
             devices=device_nodes(spec.devices),
             binds=binds,
@@ -182,7 +187,16 @@ class Runtime:
         pid = int(pid_file.read_text())
         (self.exits / str(pid)).unlink(missing_ok=True)
         mount.without_devices(pid)
+        if first:
+            masks.lock(pid, bundle / "masks")
+        if not spec.head_api and all(effective >> CAPABILITIES.index(n) & 1 for n in egress.NEEDS):
+            self._close_head(instance)
         return Process(pid, start_time(pid))
+
+    def _close_head(self, instance: str) -> None:
+        head = self.head_ports()
+        if head.ports:
+            egress.close_head_ports(self.cgroup(instance), head)
 
     def start(self, instance: str) -> None:
         """Starts the program of a created container. Raises OperationFailed.

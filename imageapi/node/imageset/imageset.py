@@ -70,7 +70,14 @@ class ImageSet:
         self.runtime = runtime
         self.objects = Objects(run, Attachments(run, open_url, secret, event), event)
         self.containers = Containers(
-            run, Runtime(run / "api", parent=runtime.parent, exits=runtime.exits), self.objects
+            run,
+            Runtime(
+                run / "api",
+                parent=runtime.parent,
+                exits=runtime.exits,
+                head_ports=runtime.head_ports,
+            ),
+            self.objects,
         )
         records = Records(run)
         layers = Layers(run, open_url, secret, key)

@@ -18,7 +18,8 @@ class VersionShown(msgspec.Struct):
 
 
 class ImageOfStore(msgspec.Struct):
-    """An image; `history` are the versions before, oldest first."""
+    """An image; `history` are the versions before, oldest first, `privileges` what it has of its
+    nodes themselves."""
 
     name: str
     digest: str
@@ -27,6 +28,7 @@ class ImageOfStore(msgspec.Struct):
     container: dict[str, Any]
     history: list[VersionShown]
     systemd: bool
+    privileges: list[str]
     used_by: list[str]
 
 

@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,14 @@ def variables(environment: tuple[str, ...]) -> dict[str, str]:
             raise InputError("cannot use --env: NAME=VALUE is expected")
         variables[name] = value
     return variables
+
+
+def show_privileges(out: Output, image: Mapping[str, Any] | None) -> None:
+    """Says what an image of the store has of its nodes themselves."""
+    from imageapi.spec.privileges import PRIVILEGES
+
+    for name in (image or {}).get("privileges", ()):
+        out.line(f"  note: `{name}` gives it {PRIVILEGES.get(name, 'a privilege')}", YELLOW)
 
 
 @command()
@@ -270,6 +278,7 @@ def _answer(built: Built, name: str, added: Any, kept: Path | None) -> Answer:
         )
         for note in built.notes:
             out.line(f"  note: {note}", YELLOW)
+        show_privileges(out, added)
         if kept:
             options = ["--systemd" if built.systemd else "--no-systemd"]
             options += ["--command", shlex.join(built.command)] if built.command else []

@@ -15,7 +15,13 @@ from layercake.client.confirm import confirm_images, current_user
 from layercake.client.http import LONG_S, path_segment
 from layercake.client.output import Column, Output, format_size, format_time, short_digest
 from layercake.client.watch import Watch, follow, print_summary, runs_wanted_images
-from layercake.features.images.build_commands import build, container_file, split_command, variables
+from layercake.features.images.build_commands import (
+    build,
+    container_file,
+    show_privileges,
+    split_command,
+    variables,
+)
 from layercake.features.rolls.commands import (
     begun_line,
     follow_rolls,
@@ -145,9 +151,12 @@ def add(
 
     answer = app.head.post("/v1/images", request, timeout=LONG_S)
     added = answer["image"]
-    return Answer(
-        answer, f"{added['name']}: {short_digest(added['digest'])}, {format_size(added['size'])}"
-    )
+
+    def show(out: Output) -> None:
+        out.line(f"{added['name']}: {short_digest(added['digest'])}, {format_size(added['size'])}")
+        show_privileges(out, added)
+
+    return Answer(answer, show)
 
 
 @command(image)

@@ -31,7 +31,9 @@ def _start(kernel: Kernel) -> Running:
         kernel.running.decisions.kernel_modules,
     )
     node_keys = NodeKeyring(kernel.store, images, kernel.sync)
-    operations = Images(kernel.store, kernel.part(Rolls), images, node_keys)
+    operations = Images(
+        kernel.store, kernel.part(Rolls), images, node_keys, settings.check_privileges
+    )
     secrets = ImageSecretRequests(
         kernel.store, images, kernel.vault, document, kernel.running.decisions.guard_secrets
     )
@@ -40,8 +42,13 @@ def _start(kernel: Kernel) -> Running:
         image = images.get(name)
         return WantedImage(image.name, image.digest, image.size, image.container.to_wire())
 
+    for_agents = {
+        "addresses": list(kernel.settings.agent_addresses),
+        "ports": [port for port in (*kernel.settings.agent_ports, settings.http_port) if port],
+    }
+
     def welcome(record: Record) -> dict[str, object]:
-        return {"image_key": images.signer.public}
+        return {"image_key": images.signer.public, "head_ports": for_agents}
 
     async def check() -> None:
         """Says whether the image store works. The head goes on without: what nodes run needs no

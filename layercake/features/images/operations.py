@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from imageapi.build.compare import COMPARING, compare, describe
-from imageapi.store.store import Image, ImageStore, Version
+from imageapi.spec.container import ContainerSpec
+from imageapi.store.store import Image, ImageStore, Version, container_spec
 from layercake.api.caller import said_by
 from layercake.features.images.node_keys import NodeKeyring
 from layercake.features.rolls.manager import Rolls
@@ -28,18 +30,27 @@ class Images:
     """Operations on the image store."""
 
     def __init__(
-        self, store: Store, rolls: Rolls, images: ImageStore, node_keys: NodeKeyring
+        self,
+        store: Store,
+        rolls: Rolls,
+        images: ImageStore,
+        node_keys: NodeKeyring,
+        check_privileges: Callable[[str, ContainerSpec], None],
     ) -> None:
         self._store = store
         self._rolls = rolls
         self._images = images
         self._node_keys = node_keys
+        self._check_privileges = check_privileges
         self._aside = SandboxedJob("read the images", COMPARING)
 
     async def add(self, path: Path, name: str, container: dict[str, Any], by: str = "") -> Image:
         """Puts a squashfs file into the store, under a name that may have pointed to another digest
-        before."""
-        image = await asyncio.to_thread(self._images.add, path, name, container)
+        before. Raises Refused for one that would reach its nodes, and which config.yaml does not
+        allow to."""
+        spec = container_spec(container)
+        self._check_privileges(name, spec)
+        image = await asyncio.to_thread(self._images.add, path, name, spec)
         self._store.event(
             None,
             events.IMAGE_ADDED,

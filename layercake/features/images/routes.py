@@ -55,6 +55,7 @@ class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
     user_namespace: bool | None = None
     kernel_modules: bool | None = None
     keep: list[str] | str | None = None
+    head_api: bool | None = None
 
     def container(self) -> dict[str, Any]:
         """The container part."""

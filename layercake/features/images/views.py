@@ -14,4 +14,9 @@ def image_view(image: Image, users: Iterable[str], *, brief: bool = False) -> di
     record = image.to_record()
     if brief:
         record["container"] = {"systemd": image.container.systemd}
-    return {**record, "systemd": image.container.systemd, "used_by": list(users)}
+    return {
+        **record,
+        "systemd": image.container.systemd,
+        "privileges": list(image.container.privileges),
+        "used_by": list(users),
+    }
