@@ -188,6 +188,17 @@ class Vault:
             )
         return data
 
+    def written(self, ref: SecretRef) -> float | None:
+        """When a secret's file was written last, in seconds since the epoch; None for one in the
+        environment. Raises InputError and OSError."""
+        if ref.file is None:
+            return None
+        descriptor = _beneath(self.directory, Path(ref.file), os.O_PATH | os.O_CLOEXEC)
+        try:
+            return os.fstat(descriptor).st_mtime
+        finally:
+            os.close(descriptor)
+
     def prepare(self, ref: SecretRef, make: Callable[[], str]) -> str:
         """A new value for a secret in a file, on disk beside it; one that was prepared before is
         given again. Raises InputError for another kind of secret, or a directory that cannot be

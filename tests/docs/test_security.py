@@ -1,0 +1,36 @@
+"""The page on security names tests beside its sentences: they exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "explanation" / "security.md"
+NAMED = re.compile(r"`((?:[a-z-]+/)+test_\w+\.py)?::(test_\w+)`")
+"""`FILE::TEST`, or `::TEST` of the file that was named before."""
+
+
+def missing(text: str) -> list[str]:
+    """The named tests that there are not."""
+    file = ""
+    found = []
+    for match in NAMED.finditer(text):
+        file = match[1] or file
+        path = ROOT / file
+        if not path.is_file() or f"def {match[2]}(" not in path.read_text():
+            found.append(f"{file}::{match[2]}")
+    return found
+
+
+def test_each_test_that_the_page_names_exists() -> None:
+    text = PAGE.read_text()
+    assert len(NAMED.findall(text)) > 5
+    assert not missing(text)
+    assert text.count("::test_") == len(NAMED.findall(text)), "one is written in another way"
+
+
+def test_one_that_is_not_there_is_seen() -> None:
+    here = "tests/docs/test_security.py"
+    text = f"x (`{here}::test_one_that_is_not_there_is_seen`, `::test_nothing`)"
+    assert missing(text) == [f"{here}::test_nothing"]
