@@ -8,11 +8,13 @@ in when the head starts.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import re
 import secrets
+import sqlite3
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -224,6 +226,15 @@ class Tokens:
     def _change(self, transaction: Transaction, kept: _Kept) -> None:
         transaction.documents[_DOCUMENT] = partial(msgspec.json.encode, kept)
         transaction.after(self._set_kept, kept)
+
+
+def drop_all(database: Path) -> None:
+    """Ends all tokens in a head's database that is not in use. Raises sqlite3.Error."""
+    with contextlib.closing(sqlite3.connect(database)) as db:
+        db.execute("PRAGMA journal_mode=DELETE")  # all of it in one file
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'documents'").fetchone():
+            db.execute("DELETE FROM documents WHERE key = ?", (_DOCUMENT,))
+        db.commit()
 
 
 def _read(path: Path) -> dict[str, str]:
