@@ -50,8 +50,12 @@ async def joins(
     log: bytes = b"",
     mac: str = "52:54:00:00:00:10",
     change: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    reset: bool = True,
 ) -> tuple[int, dict[str, Any]]:
-    """A boot of n0, from the token to the answer: what the agent's link does."""
+    """A boot of n0, from the token to the answer: what the agent's link does. With `reset` the
+    machine starts anew for it."""
+    if tpm is not None and reset:
+        await asyncio.to_thread(tpm.boot_again)
     token = world.head.joining.open(world.node("n0"), 60)
     claim = {
         "node": world.node("n0").node.id,
@@ -311,6 +315,18 @@ async def test_a_register_that_differs_is_named_with_what_differs(
     await world.head.part(Tpms).accept([world.node("n0")])
     assert (await joins(world, client, tpm))[0] == 200
     assert world.head.part(Tpms).troubles(world.node("n0")) == []
+
+
+async def test_a_system_that_another_one_has_started_shows_registers_of_an_earlier_boot(
+    world: World, client: TestClient[Any, Any], tpm: SoftTpm
+) -> None:
+    await wanted(world, "tpm: recorded")
+    assert (await joins(world, client, tpm))[0] == 200
+    await wanted(world, "tpm: required")
+    for _ in range(2):
+        assert (await joins(world, client, tpm, reset=False))[0] == 403
+        assert "was not reset for this boot" in trouble(world)
+    assert (await joins(world, client, tpm))[0] == 200
 
 
 async def test_secrets_go_to_quoted_boots_only(

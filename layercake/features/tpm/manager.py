@@ -38,12 +38,13 @@ _ACCEPT = "if that is right, `layercake tpm accept {name}`"
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """Who asks to join: the boot (its boot id), the boot set that it says it has booted, and from
-    where it asks."""
+    """Who asks to join: the boot (its boot id), the boot set that it says it has booted, from where
+    it asks, and what stands for the token of the boot."""
 
     id: str
     name: str
     address: str
+    window: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +241,7 @@ class Tpms:
             challenge.shown,
             registers=registers,
             boot=boot.name,
+            window=boot.window,
             lasting={
                 number: log.lasting(steps, number, registers[number])
                 for number in judging.LASTING & registers.keys()

@@ -11,6 +11,7 @@ Each of them needs the token of the boot: nobody else has the head do anything.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,12 @@ from layercake.moduleapi.web import body_of
 
 MOST_BODY = 256 << 10
 """Bytes of a quote with its event log: 512 events of 300 bytes at most."""
+
+
+def _boot(claim: Claim, body: Mapping[str, Any]) -> Boot:
+    """Who asks to join, by the claim and by what it says of itself."""
+    window = hashlib.sha256(claim.token.encode()).hexdigest()[:32]
+    return Boot(claim.boot_id, set_name(body.get("boot")), claim.address, window)
 
 
 class TpmCheck:
@@ -56,7 +63,7 @@ class TpmCheck:
         said = body.get("tpm")
         if not isinstance(said, dict) or not self._tpms.asks(record):
             raise Refused("cannot take what the node says of its TPM: nothing was asked of it")
-        boot = Boot(claim.boot_id, set_name(body.get("boot")), claim.address)
+        boot = _boot(claim, body)
         if isinstance(said.get("missing"), str):
             answer = await self._tpms.without(record, boot, said["missing"])
         elif "quote" in said:
@@ -76,6 +83,6 @@ class TpmCheck:
         self._joining.claim(record, claim)
         if body.get("tpm") is True:
             return web.json_response({"attest": {}})
-        boot = Boot(claim.boot_id, set_name(body.get("boot")), claim.address)
+        boot = _boot(claim, body)
         await self._tpms.without(record, boot, "its minOS is of a version that knows of no TPM")
         return None
