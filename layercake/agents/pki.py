@@ -174,11 +174,11 @@ class Authority:
         return self._days * (1 - _RENEWED)
 
     @property
-    def made(self) -> float | None:
+    def made_at(self) -> float | None:
         """When the acting authority was made, in seconds since the epoch; None without one. Raises
         OperationFailed."""
         acting = self._read("ca")
-        return None if acting is None else _made(acting[0]).timestamp()
+        return None if acting is None else _made_at(acting[0]).timestamp()
 
     @property
     def mark(self) -> str:
@@ -278,7 +278,7 @@ class Authority:
             or found[0].public_key() != found[1].public_key()
         ):
             return False
-        made = _made(found[0])
+        made = _made_at(found[0])
         life = found[0].not_valid_after_utc - made
         now = _now()
         known = found[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -344,7 +344,7 @@ class Authority:
         (self._directory / "next.key").unlink()
 
 
-def _made(certificate: x509.Certificate) -> datetime.datetime:
+def _made_at(certificate: x509.Certificate) -> datetime.datetime:
     """When a certificate of ours was made."""
     return certificate.not_valid_before_utc + _SLACK
 

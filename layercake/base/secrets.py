@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import stat
@@ -60,6 +61,11 @@ class Secret:
 
     def __reduce__(self) -> str:
         raise TypeError("a Secret is not pickled")
+
+
+def mark_of(secret: str) -> str:
+    """Stands for a random secret where that itself must not be: two with one mark are the same."""
+    return hashlib.sha256(secret.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,9 +49,8 @@ async def reminded(directory: Path, settings: RotationSettings) -> list[str]:
 
 
 async def test_what_is_older_than_the_site_wants_is_told(tmp_path: Path) -> None:
-    [authority, passwords] = await reminded(
-        tmp_path, RotationSettings(authority_days=30, bmc_passwords_days=39)
-    )
+    [text] = await reminded(tmp_path, RotationSettings(authority_days=30, bmc_passwords_days=39))
+    authority, passwords = text.split("; ")
     assert "the head's authority is older than 30 days" in authority
     assert passwords == "the passwords of BMCs are older than 39 days: n[0-2]"
 

@@ -48,13 +48,13 @@ class Rotations:
 
     async def remind(self) -> None:
         """Tells what is due now."""
-        for text in await asyncio.to_thread(lambda: list(self.due())):
-            self._store.event(None, events.ROTATION_DUE, text)
+        if due := await asyncio.to_thread(lambda: list(self.due())):
+            self._store.event(None, events.ROTATION_DUE, "; ".join(due))
 
     def due(self) -> Iterator[str]:
         """What is due, in words."""
         now = self._store.wall()
-        made = self._authority.made
+        made = self._authority.made_at
         most = self._settings.authority_days
         if most and made is not None and now - made > most * DAY_S:
             yield (

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from layercake.features.tpm.evidence.log import CONFIGURATION
 from layercake.features.tpm.module import TpmPart
 from layercake.features.tpm.table import Known, Shown, compared
 
@@ -51,10 +52,12 @@ def place(register: int, boot: str) -> str:
     return boot if register in BY_BOOT else ""
 
 
-def judge(part: TpmPart, known: Known, shown: Shown, ordered: str, trusted: str) -> Verdict:
+def judge(
+    part: TpmPart, known: Known, shown: Shown, ordered: str, trusted: str, configuration: str = ""
+) -> Verdict:
     """What becomes of what was shown. `ordered` is the boot set that the head had the node boot:
     another one is wrong, also one that was recorded once. `trusted` is the endorsement key that a
-    person took in beforehand, "" for none."""
+    person took in beforehand, "" for none; `configuration` what is wrong with GRUB's."""
     if known.ek and shown.ek != known.ek:
         return Verdict(
             known,
@@ -68,6 +71,8 @@ def judge(part: TpmPart, known: Known, shown: Shown, ordered: str, trusted: str)
     if unknown:
         troubles.append("no TPM was recorded for it yet")
     troubles += _wrong_boot(part, known, shown, ordered)
+    if configuration and CONFIGURATION in part.tpm_registers:
+        troubles.append(configuration)
     troubles += map(_other_value, differ)
     if not troubles:
         return Verdict(recorded(known, shown, missing), _news(known, shown, missing))

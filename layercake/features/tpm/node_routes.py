@@ -11,7 +11,6 @@ Each of them needs the token of the boot: nobody else has the head do anything.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +19,7 @@ from aiohttp import web
 from layercake.agents.https.routes import NO_STORE, OpenRoute
 from layercake.agents.joining import Claim, Joining, claim_of
 from layercake.agents.reports import set_name
+from layercake.base.secrets import mark_of
 from layercake.base.text import parse_json
 from layercake.features.tpm.manager import Boot, Tpms
 from layercake.fleet.store import Record, Store
@@ -32,8 +32,7 @@ MOST_BODY = 256 << 10
 
 def _boot(claim: Claim, body: Mapping[str, Any]) -> Boot:
     """Who asks to join, by the claim and by what it says of itself."""
-    window = hashlib.sha256(claim.token.encode()).hexdigest()[:32]
-    return Boot(claim.boot_id, set_name(body.get("boot")), claim.address, window)
+    return Boot(claim.boot_id, set_name(body.get("boot")), claim.address, mark_of(claim.token))
 
 
 class TpmCheck:
