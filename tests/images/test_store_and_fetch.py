@@ -98,22 +98,24 @@ def test_what_is_no_squashfs_is_refused_and_leaves_nothing(
 
 
 def test_what_is_taken_in_is_the_file_that_was_checked(
-    store: ImageStore, one: Path, monkeypatch: pytest.MonkeyPatch
+    store: ImageStore, one: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another file may come into its place at any time; here it does after the check."""
     content = one.read_bytes()
+    path = tmp_path / "own.squashfs"
+    path.write_bytes(content)
     make = hashlib.blake2b
 
     def swapped(*data: bytes, digest_size: int) -> Any:
-        other = one.with_name("other")
+        other = path.with_name("other")
         other.write_bytes(b"anything")
-        other.replace(one)
+        other.replace(path)
         return make(*data, digest_size=digest_size)
 
     monkeypatch.setattr("imageapi.store.content.hashlib.blake2b", swapped)
-    image = store.add(one, "app", {})
+    image = store.add(path, "app", {})
     monkeypatch.undo()
-    assert one.read_bytes() == b"anything"
+    assert path.read_bytes() == b"anything"
     assert store.path(image.digest).read_bytes() == content
 
 
