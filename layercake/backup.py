@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from layercake.base.files import write_atomic
+from layercake.features.access import tokens
 from layercake.features.releases import table as kept
 from layercake.fleet.persistence import schema
 from layercake.head import lock
@@ -38,10 +39,11 @@ LIMIT = 2**31 - 1
 """Bytes; more AES-GCM does not take at once. Ten thousand nodes and their history are some 60 MB
 before they are compressed."""
 DATABASE = "layercake.db"
+TOKENS = ("tokens.json", "admin.token")
+"""The first token, and the tokens of an older Layercake; the others are in the database."""
 FILES = (
     head_settings.FILE_NAME,
-    "tokens.json",
-    "admin.token",
+    *TOKENS,
     "images/index.json",
     "images/cluster.json",
     "images/node.key",
@@ -136,14 +138,20 @@ def _pack(files: Mapping[str, bytes]) -> bytes:
 # -- restore
 
 
-def restore(file: Path, data_dir: Path, secret: bytes, *, replace: bool = False) -> list[str]:
+def restore(
+    file: Path, data_dir: Path, secret: bytes, *, replace: bool = False, revoke: bool = False
+) -> list[str]:
     """Puts a backup into a data directory that is empty; with `replace`, in the place of what is
-    there. All is checked first.
+    there. All is checked first. With `revoke` none of its tokens lets anybody in: tokens that were
+    revoked after it was made would, otherwise.
 
     Raises InputError for a backup that cannot be used, Refused for a directory that is not empty,
     and OperationFailed if it cannot be written.
     """
     files = _open(file, secret)
+    if revoke:
+        for name in TOKENS:
+            files.pop(name, None)
     schema.check_content(files[DATABASE], data_dir / DATABASE)
     filled = data_dir.is_dir() and any(data_dir.iterdir())
     if filled and not replace:
@@ -153,7 +161,7 @@ def restore(file: Path, data_dir: Path, secret: bytes, *, replace: bool = False)
         )
     held = lock.acquire(data_dir, "restore into") if filled else None
     try:
-        _put_in_place(files, data_dir)
+        _put_in_place(files, data_dir, revoke=revoke)
     except OSError as error:
         raise OperationFailed(
             f"cannot write {error.filename or data_dir}: {error.strerror}"
@@ -199,7 +207,7 @@ def _open(file: Path, secret: bytes) -> dict[str, bytes]:
     return found
 
 
-def _put_in_place(files: Mapping[str, bytes], data_dir: Path) -> None:
+def _put_in_place(files: Mapping[str, bytes], data_dir: Path, *, revoke: bool) -> None:
     """Writes all into a directory of its own, checks the settings there, and moves the files into
     place. Raises OSError and InputError; nothing is moved then."""
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -211,6 +219,10 @@ def _put_in_place(files: Mapping[str, bytes], data_dir: Path) -> None:
         head_settings.load(fresh)
         # The node may be somebody else's by now: a release of then erases nothing.
         kept.give_up(fresh / DATABASE, "the restore of a backup", time.time())
+        if revoke:
+            tokens.drop_all(fresh / DATABASE)
+            for name in TOKENS:
+                (data_dir / name).unlink(missing_ok=True)
         for suffix in (
             "-wal",
             "-shm",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from layercake.base.secrets import mark_of
 from layercake.base.text import show
 from layercake.kraken.errors import Refused
 from pxe import events
@@ -132,6 +133,10 @@ class BootState:
     def ended(self, node: Node, step: Step, name: str, size: int, seconds: float) -> None:
         """A transfer to the node has ended, all of it."""
         data = {"file": name, "bytes": size, "seconds": round(seconds, 3)}
+        window = self.windows.by_node.get(node.id)
+        if step is Step.SCRIPT and window is not None and window.configuration:
+            # what a TPM says of the boot is held against it (layercake/features/tpm)
+            data |= {"configuration": window.configuration, "window": mark_of(window.token)}
         self.recorder.note(
             Note(
                 node.id,

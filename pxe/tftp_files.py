@@ -4,6 +4,7 @@ by TFTP (pxe.paths.grub) its own configuration and the files of its own boot set
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import time
 from collections.abc import Callable
@@ -95,7 +96,9 @@ class TftpFiles:
         except InputError as error:
             raise Refused(error.message) from error
         self._state.hand_out(node, window, mac, "configuration")
-        return body.encode("ascii")
+        sent = body.encode("ascii")
+        window.configuration = hashlib.sha256(sent).hexdigest()
+        return sent
 
     def began(self, ip: str, name: str) -> None:
         """A transfer is on its way."""

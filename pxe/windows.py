@@ -99,6 +99,7 @@ class StepSeen:
 @dataclass(slots=True)
 class Window:
     """One boot of one node. `confirmed`: the head is known to know that this window is open.
+    `configuration` is the SHA-256 of GRUB's that was sent last, "" for none.
     `asked` are the MAC addresses that were offered something by DHCP in it, `given` is the one that
     has the script, "" for none. `anew`: that one was offered something once more since, so its
     machine has begun anew, and gets the script again; `again` is how often it did. `others` are
@@ -113,6 +114,7 @@ class Window:
     until: float
     open: bool = True
     confirmed: bool = False
+    configuration: str = ""
     asked: set[str] = field(default_factory=set)
     given: str = ""
     anew: bool = False

@@ -7,14 +7,15 @@ affair (store.py); the other backend is Ceph (rbdstore.py).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from imageapi.store.nodekeys import NodeKeys
 from layercake.kraken.errors import InputError, OperationFailed
@@ -68,20 +69,27 @@ class Content(Protocol):
         LayercakeError."""
 
 
-def check_squashfs(path: Path) -> None:
-    """Raises InputError if a file cannot be read or is no squashfs."""
+@contextlib.contextmanager
+def open_squashfs(path: Path) -> Iterator[BinaryIO]:
+    """A squashfs file that was checked, open at its beginning: what is taken in is read from here,
+    so that nobody can put another file in the path's place after the check. Raises InputError."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a FIFO would wait for somebody to write
-            raise InputError(f"cannot add {path}: it is no file")
-        with path.open("rb") as file:
-            begins = file.read(4)
+        # O_NONBLOCK: a FIFO would wait for somebody to write.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise InputError(f"cannot add {path}: {error.strerror}") from None
-    if begins != MAGIC:
-        raise InputError(
-            f"cannot add {path}: it is not a squashfs file",
-            hint="make one: mksquashfs DIRECTORY FILE -comp zstd",
-        )
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InputError(f"cannot add {path}: it is no file")
+        if os.pread(descriptor, len(MAGIC), 0) != MAGIC:
+            raise InputError(
+                f"cannot add {path}: it is not a squashfs file",
+                hint="make one: mksquashfs DIRECTORY FILE -comp zstd",
+            )
+        with open(descriptor, "rb", closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
 
 
 class FileContent:
@@ -99,11 +107,10 @@ class FileContent:
 
     def add(self, path: Path) -> tuple[str, int]:
         """Copies a file in."""
-        check_squashfs(path)
         partial = self.directory / f".partial-{os.getpid()}-{threading.get_ident()}"
-        hasher = hashlib.blake2b(digest_size=32)
         try:
-            with path.open("rb") as source, partial.open("wb") as target:
+            with open_squashfs(path) as source, partial.open("wb") as target:
+                hasher = hashlib.blake2b(digest_size=32)
                 while chunk := source.read(CHUNK):
                     hasher.update(chunk)
                     target.write(chunk)

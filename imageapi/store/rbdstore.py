@@ -32,7 +32,7 @@ from typing import IO, Any
 
 from imageapi.spec.attachment import RbdSource, parse_verity
 from imageapi.spec.image import manifest
-from imageapi.store.content import Attachment, check_squashfs
+from imageapi.store.content import Attachment, open_squashfs
 from imageapi.store.manifest import Signer
 from imageapi.store.nodekeys import NodeKeys
 from layercake.base.files import read_json, write_atomic, write_json
@@ -106,8 +106,9 @@ class RbdJobs:
         self._answer = answer_s
         self._stall = stall_s
 
-    def run(self, op: str, what: str, **more: Any) -> dict[str, Any]:
-        """One job; `what` names it in errors ("add image x"). Raises LayercakeError."""
+    def run(self, op: str, what: str, *, source: int = -1, **more: Any) -> dict[str, Any]:
+        """One job; `what` names it in errors ("add image x"). `source` is the descriptor of the
+        file that is taken in, which the process reads as its own. Raises LayercakeError."""
         cluster = self._cluster
         user = cluster.user or next(iter(read_keyring(Path(cluster.keyring))))
         request = {
@@ -117,6 +118,7 @@ class RbdJobs:
             "user": user,
             "pool": cluster.pool,
             "limit_s": self._answer,
+            **({"path": f"/proc/self/fd/{source}"} if source >= 0 else {}),
             **more,
         }
         command = [self._python, "-m", "imageapi.store.rbdworker"]
@@ -129,6 +131,7 @@ class RbdJobs:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=trouble,
+                pass_fds=(source,) if source >= 0 else (),
             )
             try:
                 answer = self._converse(process, json.dumps(request).encode())
@@ -268,12 +271,15 @@ class RbdContent:
 
     def add(self, path: Path) -> tuple[str, int]:
         """Pushes a squashfs; what is there already is checked and used."""
-        check_squashfs(path)
+        with open_squashfs(path) as file:
+            return self._push(file.fileno(), f"add {path}")
+
+    def _push(self, source: int, what: str) -> tuple[str, int]:
+        """Pushes what is open as `source`."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        what = f"add {path}"
         self._ensure_node_key(what)
         with tempfile.NamedTemporaryFile(dir=self._directory, prefix=".tree-") as tree:
-            measured = self._jobs.run("measure", what, path=str(path), tree=tree.name)
+            measured = self._jobs.run("measure", what, source=source, tree=tree.name)
             digest = str(measured["digest"])
             size = int(measured["size"])
             verity = measured["verity"]
@@ -281,7 +287,7 @@ class RbdContent:
             answer = self._jobs.run(
                 "put",
                 what,
-                path=str(path),
+                source=source,
                 tree=tree.name,
                 hex=digest.partition(":")[2],
                 manifest=text,

@@ -207,7 +207,8 @@ def push(request: dict[str, Any]) -> dict[str, Any]:
         )
         try:
             with rbd.Image(ioctx, partial) as image:
-                _write(image, Path(request["path"]), tree, offset)
+                if _write(image, Path(request["path"]), tree, offset) != request["hex"]:
+                    raise OSError(errno.ESTALE, "the file was changed while it was read")
                 image.metadata_set(MANIFEST, request["manifest"])
                 image.metadata_set(SIGNATURE, request["signature"])
                 image.create_snap(SNAPSHOT)
@@ -223,16 +224,20 @@ def push(request: dict[str, Any]) -> dict[str, Any]:
         }
 
 
-def _write(image: Any, path: Path, tree: bytes, offset: int) -> None:
+def _write(image: Any, path: Path, tree: bytes, offset: int) -> str:
+    """Writes a file and its tree; the digest of what was written of the file, in hex."""
+    hasher = hashlib.blake2b(digest_size=32)
     at = 0
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
+            hasher.update(chunk)
             image.write(chunk, at)
             at += len(chunk)
             answer(progress=at)
     if tree:
         image.write(tree, offset)
     image.flush()
+    return hasher.hexdigest()
 
 
 def _remove(ioctx: Any, name: str) -> None:

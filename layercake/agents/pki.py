@@ -4,8 +4,7 @@ other.
 Below pki/: `ca.pem` are the authorities that are trusted, the acting one first; `ca.key` is the
 acting one's key. `next.pem` and `next.key` are there while an authority is replaced: nodes get
 certificates of the next one then, and learn to trust it, and the head itself goes on with the
-acting one until all have (`finish`). Certificates other than an authority's live for at most 60
-days.
+acting one until all have (`finish`). How long the other certificates live is a setting.
 """
 
 from __future__ import annotations
@@ -31,15 +30,21 @@ from minos.agent.http.client import NO_CHECK_TIME
 
 _AUTHORITY_DAYS = 3650
 DAYS = 60
-"""How long a certificate lives."""
-RENEW_DAYS = 40
-"""How old it becomes before it is renewed."""
+"""How long a certificate lives, if the settings do not say."""
+_RENEWED = 2 / 3
+"""The share of its life after which it is renewed."""
+_DAY_S = 86_400.0
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """Names that every head's certificate has: it is also reached through an SSH tunnel."""
-_SLACK = datetime.timedelta(days=2)  # clocks may be a little behind
+_SLACK = datetime.timedelta(days=2)
+"""So much before it is made a certificate begins: clocks may be a little behind."""
 NODE_NAME = "Layercake node"
 CLIENT_NAME = "Layercake client"
-_USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+_BOTH_ENDS = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+_CLIENT = (ExtendedKeyUsageOID.CLIENT_AUTH,)
+"""What a certificate may be used for: head and nodes are both ends of connections."""
+
+_Usages = tuple[x509.ObjectIdentifier, ...]
 
 
 class Age(NamedTuple):
@@ -61,6 +66,12 @@ def client_name(token: str) -> str:
     return f"{token}.token.layercake"
 
 
+def person_name(who: str) -> str:
+    """The name that a certificate for a person is for: "oidc:SUBJECT" of the site's identity
+    provider, or "local:NAME" for a user of the head's machine."""
+    return f"{hashlib.sha256(who.encode()).hexdigest()[:32]}.person.layercake"
+
+
 def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
@@ -76,9 +87,9 @@ def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _builder(
-    subject: str, issuer: x509.Name | None, public: ec.EllipticCurvePublicKey, days: int
+    subject: str, issuer: x509.Name | None, public: ec.EllipticCurvePublicKey, days: float
 ) -> x509.CertificateBuilder:
-    begins = _now() - _SLACK
+    now = _now()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
     return (
         x509.CertificateBuilder()
@@ -86,18 +97,17 @@ def _builder(
         .issuer_name(issuer or name)
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(begins + datetime.timedelta(days=days))
+        .not_valid_before(now - _SLACK)
+        .not_valid_after(now + datetime.timedelta(days=days))
     )
 
 
-def _authority() -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    identity = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    usage = x509.KeyUsage(
+def _key_usage(*, signs: bool) -> x509.KeyUsage:
+    """What a key is for: signatures of handshakes, and those below certificates if it `signs`."""
+    return x509.KeyUsage(
         digital_signature=True,
-        key_cert_sign=True,
-        crl_sign=True,
+        key_cert_sign=signs,
+        crl_sign=signs,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
@@ -105,6 +115,11 @@ def _authority() -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _authority() -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    identity = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     made = (
         _builder(
             f"Layercake head CA {identity.digest.hex()[:8]}",
@@ -113,7 +128,7 @@ def _authority() -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
             _AUTHORITY_DAYS,
         )
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(_key_usage(signs=True), critical=True)
         .add_extension(identity, critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -131,10 +146,11 @@ def create(directory: Path, *addresses: str) -> None:
 
 class Authority:
     """The head's authority. Files are read when they are needed. A directory without one is a head
-    that serves no node's API."""
+    that serves no node's API. `days` is how long its certificates live."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, days: float = DAYS) -> None:
         self._directory = directory
+        self._days = days
         self.trusted = directory / "ca.pem"
         """The file of the authorities that are trusted."""
         self.changed: Callable[[], None] = lambda: None
@@ -146,6 +162,23 @@ class Authority:
     def server(self) -> tuple[Path, Path]:
         """The files of the head's own certificate and its key."""
         return self._directory / "server.pem", self._directory / "server.key"
+
+    @property
+    def renew_s(self) -> float:
+        """After how many seconds a certificate is renewed."""
+        return self._days * _RENEWED * _DAY_S
+
+    @property
+    def left_at_renewal(self) -> float:
+        """For how many days a certificate that is renewed is still good."""
+        return self._days * (1 - _RENEWED)
+
+    @property
+    def made_at(self) -> float | None:
+        """When the acting authority was made, in seconds since the epoch; None without one. Raises
+        OperationFailed."""
+        acting = self._read("ca")
+        return None if acting is None else _made_at(acting[0]).timestamp()
 
     @property
     def mark(self) -> str:
@@ -202,16 +235,16 @@ class Authority:
     def issue(self, node: str, session: int) -> dict[str, str] | None:
         """{"cert", "key"} in PEM for one session, None on a head without an authority. The key is
         secret and is not kept."""
-        return self._issued(NODE_NAME, name_of(node, session))
+        return self._issued(NODE_NAME, name_of(node, session), _BOTH_ENDS)
 
-    def issue_client(self, token: str) -> dict[str, str] | None:
-        """The same for who has the token of this id."""
-        return self._issued(CLIENT_NAME, client_name(token))
+    def issue_client(self, name: str) -> dict[str, str] | None:
+        """The same for somebody who uses the API: client_name or person_name."""
+        return self._issued(CLIENT_NAME, name, _CLIENT)
 
-    def _issued(self, subject: str, name: str) -> dict[str, str] | None:
+    def _issued(self, subject: str, name: str, usages: _Usages) -> dict[str, str] | None:
         if self._newest is None:
             return None
-        cert, key = _signed(self._newest, subject, [x509.DNSName(name)])
+        cert, key = _signed(self._newest, subject, [x509.DNSName(name)], usages, self._days)
         return {"cert": _pem([cert]).decode(), "key": _key_bytes(key).decode()}
 
     def renew(self, *addresses: str) -> bool:
@@ -228,7 +261,7 @@ class Authority:
         names = list(dict.fromkeys([*own, x509.DNSName(socket.gethostname() or "head")]))
         if self._fresh(acting[0], own):
             return False
-        cert, key = _signed(acting, HEAD_NAME, names)
+        cert, key = _signed(acting, HEAD_NAME, names, _BOTH_ENDS, self._days)
         write_atomic(self._directory / "server.key", _key_bytes(key))
         write_atomic(self._directory / "server.pem", _pem([cert]), mode=0o644)
         self.changed()
@@ -245,15 +278,13 @@ class Authority:
             or found[0].public_key() != found[1].public_key()
         ):
             return False
-        age = found[0].not_valid_before_utc + _SLACK
+        made = _made_at(found[0])
+        life = found[0].not_valid_after_utc - made
         now = _now()
-        whole = found[0].not_valid_after_utc - found[0].not_valid_before_utc <= datetime.timedelta(
-            days=DAYS
-        )
         known = found[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return (
-            whole
-            and age - _SLACK <= now < age + datetime.timedelta(days=RENEW_DAYS)
+            life <= datetime.timedelta(days=self._days)
+            and made - _SLACK <= now < made + life * _RENEWED
             and set(names) <= set(known)
         )
 
@@ -313,6 +344,11 @@ class Authority:
         (self._directory / "next.key").unlink()
 
 
+def _made_at(certificate: x509.Certificate) -> datetime.datetime:
+    """When a certificate of ours was made."""
+    return certificate.not_valid_before_utc + _SLACK
+
+
 def _san(address: str) -> x509.GeneralName:
     """An address or a DNS name as a certificate has it."""
     try:
@@ -325,15 +361,18 @@ def _signed(
     authority: tuple[x509.Certificate, ec.EllipticCurvePrivateKey],
     subject: str,
     names: list[x509.GeneralName],
+    usages: _Usages,
+    days: float,
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """A new key, and its certificate, good for both ends of a connection."""
+    """A new key, and its certificate, good for `usages` and no others."""
     issuer, signer = authority
     key = ec.generate_private_key(ec.SECP256R1())
     made = (
-        _builder(subject, issuer.subject, key.public_key(), DAYS)
+        _builder(subject, issuer.subject, key.public_key(), days)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(_USAGES), critical=False)
+        .add_extension(_key_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
         )

@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import stat
@@ -60,6 +61,11 @@ class Secret:
 
     def __reduce__(self) -> str:
         raise TypeError("a Secret is not pickled")
+
+
+def mark_of(secret: str) -> str:
+    """Stands for a random secret where that itself must not be: two with one mark are the same."""
+    return hashlib.sha256(secret.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,17 @@ class Vault:
                 f"cannot read secret {path}: it is empty, or longer than {MAX_WHOLE} bytes"
             )
         return data
+
+    def written(self, ref: SecretRef) -> float | None:
+        """When a secret's file was written last, in seconds since the epoch; None for one in the
+        environment. Raises InputError and OSError."""
+        if ref.file is None:
+            return None
+        descriptor = _beneath(self.directory, Path(ref.file), os.O_PATH | os.O_CLOEXEC)
+        try:
+            return os.fstat(descriptor).st_mtime
+        finally:
+            os.close(descriptor)
 
     def prepare(self, ref: SecretRef, make: Callable[[], str]) -> str:
         """A new value for a secret in a file, on disk beside it; one that was prepared before is

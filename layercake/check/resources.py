@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from layercake.agents.pki import DAYS, RENEW_DAYS, Authority
+from layercake.agents.pki import Authority
 from layercake.base.datagrams import BUFFER_BYTES, SO_RCVBUFFORCE
 from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.site import Site
@@ -67,7 +67,8 @@ def certificates(site: Site) -> list[Finding]:
     """How long the head's certificate and its authority are still good. The head renews its own
     certificate in time while it runs."""
     findings: list[Finding] = []
-    ages = Authority(site.data_dir / "pki").ages()
+    authority = Authority(site.data_dir / "pki", site.settings.certificates.days)
+    ages = authority.ages()
     for missing in sorted({"head", "authority"} - {age.what for age in ages}):
         findings.append(
             error(
@@ -79,17 +80,17 @@ def certificates(site: Site) -> list[Finding]:
     for age in ages:
         if age.what == "head" and site.api is None:
             continue  # made anew when the head starts
-        findings += _expiry(age.what, (age.until - now) / 86400)
+        findings += _expiry(age.what, (age.until - now) / 86400, authority.left_at_renewal)
     return findings or [
         ok(", ".join(f"{age.what}: {(age.until - now) / 86400:.0f} days" for age in ages))
     ]
 
 
-def _expiry(what: str, days: float) -> Iterator[Finding]:
+def _expiry(what: str, days: float, left_at_renewal: float) -> Iterator[Finding]:
     """A certificate that is good for no more than a few days yet."""
     if what == "head":
-        soon = DAYS - RENEW_DAYS - 2
-        late = 5
+        soon = left_at_renewal * 0.9
+        late = left_at_renewal / 4
         hint = "the head should have renewed it: see its log"
     else:
         soon, late = _AUTHORITY_DAYS

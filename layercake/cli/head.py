@@ -183,14 +183,28 @@ def backup(app: App, file: Path, data_dir: Path, passphrase_file: Path | None) -
 @data_option
 @_passphrase_option
 @click.option("--replace", is_flag=True, help="Replace what is in the data directory.")
+@click.option(
+    "--revoke",
+    is_flag=True,
+    help="Revoke all tokens of the backup. Tokens that were revoked since it was made are valid "
+    "again otherwise.",
+)
 def restore(
-    app: App, file: Path, data_dir: Path, passphrase_file: Path | None, replace: bool
+    app: App, file: Path, data_dir: Path, passphrase_file: Path | None, replace: bool, revoke: bool
 ) -> Answer:
     """Put a backup into an empty data directory; no head may be running there."""
     from layercake import backup as backups  # imported here for the reason given in `init`
 
-    names = backups.restore(file, data_dir, backups.passphrase(passphrase_file), replace=replace)
+    secret = backups.passphrase(passphrase_file)
+    names = backups.restore(file, data_dir, secret, replace=replace, revoke=revoke)
+    tokens = (
+        "all tokens are revoked: `layercake init` makes the first one"
+        if revoke
+        else "tokens that were revoked since the backup are valid again: `layercake token list`, "
+        "or restore with --revoke"
+    )
     return Answer(
-        {"data_dir": str(data_dir), "holds": names},
-        f"{data_dir}: {len(names)} files of {file}; `layercake init` builds what nodes boot",
+        {"data_dir": str(data_dir), "holds": names, "revoked": revoke},
+        f"{data_dir}: {len(names)} files of {file}; `layercake init` builds what nodes boot\n"
+        f"{tokens}",
     )

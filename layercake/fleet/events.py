@@ -172,6 +172,12 @@ AUTHORITY_ROTATED = EventKind(
     "The head's authority was replaced; the old one is trusted no more.",
     security=True,
 )
+ROTATION_DUE = EventKind(
+    "rotation.due",
+    _W,
+    "The authority or passwords of BMCs are older than the settings want; told once a day.",
+    security=True,
+)
 NODE_EVENT = EventKind(
     "node.event", _I, "A node told something of a kind that this head does not know.", private=True
 )
@@ -344,6 +350,7 @@ EVENTS: tuple[EventKind, ...] = (
     NODE_REVOKED,
     AUTHORITY_ROTATING,
     AUTHORITY_ROTATED,
+    ROTATION_DUE,
     NODE_EVENT,
     NODE_FLOODS,
     NODE_EXEC,

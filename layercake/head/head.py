@@ -55,7 +55,7 @@ class Head:
         self.features = RunningFeatures()
         self.store = Store(self.clock, wall=clock or time.time)
         self.database = Database(data_dir / "layercake.db", self.clock)
-        self.authority = Authority(data_dir / "pki")
+        self.authority = Authority(data_dir / "pki", settings.certificates.days)
         self.networks = SiteNetworks()
         self.vault = Vault(settings.secrets_in(data_dir), environ)
         self.joining = Joining(

@@ -21,6 +21,8 @@ from layercake.api.delegation import Delegated
 from layercake.base.files import write_atomic
 from layercake.base.text import describe
 from layercake.features.access.people import OidcSettings
+from layercake.features.access.settings import AccessSettings, AuditSettings
+from layercake.features.authority.settings import CertificateSettings, RotationSettings
 from layercake.features.guard.settings import GuardSettings
 from layercake.features.logs.settings import LogSettings
 from layercake.features.webhooks.settings import WebhookSettings
@@ -109,12 +111,6 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = 2.0
 
 
-class AuditSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The audit log: who changed what."""
-
-    days: Annotated[int, Meta(ge=1, le=36500, description="How long a record is kept.")] = 400
-
-
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of the head. `sections` are the modules' structs (or plain mappings, before they
     were read), by section."""
@@ -162,6 +158,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     audit: Annotated[AuditSettings, Meta(description="The audit log: who changed what.")] = (
         AuditSettings()
     )
+    access: Annotated[AccessSettings, Meta(description="Who is let in over the network.")] = (
+        AccessSettings()
+    )
+    certificates: Annotated[
+        CertificateSettings, Meta(description="The certificates that the head makes.")
+    ] = CertificateSettings()
+    rotation: Annotated[
+        RotationSettings, Meta(description="When the head asks for what is to be replaced.")
+    ] = RotationSettings()
     oidc: Annotated[OidcSettings, Meta(description="People by OpenID Connect.")] = OidcSettings()
     delegated: Annotated[
         dict[str, Delegated],
@@ -377,6 +382,9 @@ _NEWER = (
     "socket_group",
     "socket_role",
     "audit",
+    "access",
+    "certificates",
+    "rotation",
     "oidc",
     "delegated",
     "secrets",

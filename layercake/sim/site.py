@@ -36,6 +36,7 @@ _OWN = (
     "interface",
     "socket",
     "socket_group",
+    "access",
     "oidc",
     "slurm",
     "secrets",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar, cast
@@ -106,7 +107,8 @@ class Line:
         self._sent = 0
         self._began = 0.0
         self._corrupt = ""  # what was wrong with an answer to the present request
-        self._tag = 0
+        self._doubtful: rmcp.Doubtful | None = None  # a refusal that may be anybody's
+        self._tag = secrets.randbelow(256)
         self._timer: asyncio.TimerHandle | None = None
         self.unasked: Callable[[bytes], bool] | None = None
         # when the next sending is due; one timer serves many requests, for most are answered long
@@ -121,13 +123,15 @@ class Line:
         waits: tuple[float, ...],
     ) -> Parsed:
         """Sends `packet()` again and again, with these waits, until `parse` accepts an answer; what
-        it calls Malformed is not for us. Raises Unreachable; WrongPassword comes through."""
+        it calls Malformed is not for us, and the status of a Doubtful is the answer if none comes
+        before the next sending. Raises Unreachable; WrongPassword comes through."""
         self._parse = parse
         self._packet = packet
         self._waits = iter(waits)
         self._answer = self._loop.create_future()
         self._sent = 0
         self._corrupt = ""
+        self._doubtful = None
         self._began = self._loop.time()
         self._send_again()
         try:
@@ -146,6 +150,10 @@ class Line:
         return self._tag
 
     def _send_again(self) -> None:
+        if self._doubtful is not None and self._answer is not None:
+            self._parse = None
+            self._answer.set_result(self._doubtful.status)
+            return
         wait = next(self._waits, None)
         if wait is None:
             self._fail(f"no answer to {self._sent} requests", self._corrupt)
@@ -202,6 +210,8 @@ class Line:
                 waiting.set_exception(wrong)
         except rmcp.Corrupt as corrupt:
             self._corrupt = str(corrupt)
+        except rmcp.Doubtful as doubtful:
+            self._doubtful = doubtful
         except rmcp.Malformed:
             pass
         else:

@@ -87,6 +87,15 @@ class Corrupt(Malformed):
     """Bytes that are for us, and were altered, or computed wrongly."""
 
 
+class Doubtful(Exception):
+    """A refusal in a login that does not name our session: some BMCs leave it out, and anybody can
+    send one. It counts when nothing better comes in time."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status 0x{status:02x}")
+        self.status = status
+
+
 class WrongPassword(Malformed):
     """The BMC's proof does not fit our password: one of us has another one."""
 
@@ -146,6 +155,10 @@ class Handshake:
     def _mac(self, key: bytes, data: bytes) -> bytes:
         return hmac.digest(key, data, self.suite.digest)
 
+    def is_named(self, body: bytes) -> bool:
+        """Whether an answer names our session."""
+        return body[4:8] == self.console_id
+
     def open_request(self, tag: int) -> bytes:
         """RMCP+ Open Session Request, for the highest privilege that the user has."""
         proposal = b"".join(
@@ -157,7 +170,7 @@ class Handshake:
     def take_open_response(self, body: bytes) -> None:
         """Keeps the BMC's session id. Raises Malformed if it is not the session or suite that we
         asked for."""
-        if len(body) < 36 or body[4:8] != self.console_id:
+        if len(body) < 36 or not self.is_named(body):
             raise Malformed("open session response")
         if body[16] & 0x3F != self.suite.auth or body[24] & 0x3F != self.suite.integrity:
             raise Malformed("open session response with other algorithms than proposed")
@@ -172,7 +185,7 @@ class Handshake:
 
     def take_rakp2(self, body: bytes) -> None:
         """Checks that the BMC knows the password too. Raises WrongPassword, Malformed."""
-        if len(body) < 40 or body[4:8] != self.console_id:
+        if len(body) < 40 or not self.is_named(body):
             raise Malformed("RAKP message 2")
         self.bmc_random = body[8:24]
         self.guid = body[24:40]
@@ -215,7 +228,7 @@ class Handshake:
         check = self._mac(session_key, self.console_random + self.bmc_id + self.guid)[
             : self.suite.code_len
         ]
-        if len(body) < 8 + self.suite.code_len or body[4:8] != self.console_id:
+        if len(body) < 8 + self.suite.code_len or not self.is_named(body):
             raise Malformed("RAKP message 4")
         if not hmac.compare_digest(check, body[8 : 8 + self.suite.code_len]):
             raise WrongKey("RAKP message 4")
@@ -233,6 +246,7 @@ class _Engine:
         self._encrypt = blocks.encryptor()
         self._decrypt = blocks.decryptor()
         self._mac = hmac.new(integrity, digestmod=digest)
+        self._newest: dict[int, int] = {}
 
     def encrypt(self, iv: bytes, clear: bytes) -> bytes:
         """Encrypts whole blocks."""
@@ -250,6 +264,14 @@ class _Engine:
         hmac_copy = self._mac.copy()
         hmac_copy.update(data)
         return hmac_copy.digest()
+
+    def is_new(self, kind: int, number: int) -> bool:
+        """Whether a packet of this number is no older than those of its kind before: a copy of one
+        that was sent earlier is nobody's answer now. Some BMCs count each kind by itself."""
+        if number < self._newest.get(kind, 0):
+            return False
+        self._newest[kind] = number
+        return True
 
 
 def _xor(one: bytes, other: bytes) -> bytes:
@@ -300,7 +322,9 @@ class SessionKeys:
             raise Malformed("not a packet of this session")
         if not hmac.compare_digest(self._engine.mac(data[4:-length])[:length], data[-length:]):
             raise Corrupt("wrong authentication code")
-        size = struct.unpack_from("<H", data, 14)[0]
+        number, size = struct.unpack_from("<IH", data, 10)
+        if not self._engine.is_new(kind, number):
+            raise Malformed("an older packet of this session")
         payload = data[16 : 16 + size]
         if len(payload) != size or size < 32 or size % 16:
             raise Malformed("wrong payload length")
@@ -351,11 +375,11 @@ def parse_message(data: bytes, function: int, sequence: int, command: int) -> tu
     return data[6], data[7:-1]
 
 
-def probe() -> bytes:
+def probe(sequence: int = 0) -> bytes:
     """Get Channel Authentication Capabilities, 23 bytes, no session: the cheapest question that
     every BMC answers."""
     return _alone(
-        message(0x06, 0, 0x38, b"\x8e\x04")
+        message(0x06, sequence, 0x38, b"\x8e\x04")
     )  # this channel, with IPMI 2.0 data; administrator
 
 
@@ -364,10 +388,10 @@ def _alone(body: bytes) -> bytes:
     return _RMCP + bytes((0,)) + bytes(8) + bytes((len(body),)) + body
 
 
-def _parse_alone(data: bytes, command: int) -> tuple[int, bytes]:
+def _parse_alone(data: bytes, command: int, sequence: int = 0) -> tuple[int, bytes]:
     if len(data) < 14 or data[:5] != _RMCP + b"\x00":
         raise Malformed("not a session-less answer")
-    return parse_message(data[14 : 14 + data[13]], 0x06, 0, command)
+    return parse_message(data[14 : 14 + data[13]], 0x06, sequence, command)
 
 
 def ask_guid() -> bytes:
@@ -382,9 +406,9 @@ def parse_guid(data: bytes) -> bytes:
     return body[:16] if not code and len(body) >= 16 else b""
 
 
-def parse_probe(data: bytes) -> Capabilities:
+def parse_probe(data: bytes, sequence: int = 0) -> Capabilities:
     """The answer to `probe`. Raises Malformed."""
-    code, body = _parse_alone(data, 0x38)
+    code, body = _parse_alone(data, 0x38, sequence)
     if code or len(body) < 4:
         raise Malformed(f"capabilities refused with 0x{code:02x}")
     extended = bool(body[1] & 0x80)

@@ -34,7 +34,10 @@ class SuiteRefused(Unsupported):
 async def probe(line: Line, pace: Pace) -> rmcp.Capabilities:
     """Asks a BMC what it can do, without a login. Raises Unreachable, at once if its port is
     closed."""
-    return await line.exchange(rmcp.probe, rmcp.parse_probe, pace.probing())
+    number = secrets.randbelow(64)
+    return await line.exchange(
+        lambda: rmcp.probe(number), lambda raw: rmcp.parse_probe(raw, number), pace.probing()
+    )
 
 
 class RoleRefused(LoginRefused):
@@ -204,6 +207,8 @@ async def begin(
 
         def parse(raw: bytes) -> Parsed | int:
             status, body = rmcp.parse_plain(raw, kind, tag)
+            if status and not shake.is_named(body):
+                raise rmcp.Doubtful(status)
             return status if status else take(body)
 
         answer = await line.exchange(lambda: request(tag), parse, waits)

@@ -24,7 +24,7 @@ from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.driver import SLOWEST_ANSWER_S, NotNow, Unsupported, login_refused, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.redfish.causes import cannot_connect, http_cause
-from powerman.redfish.facts import REDFISH_PATH, items, link, mapping, message_of
+from powerman.redfish.facts import LOCAL_PATH, REDFISH_PATH, items, link, mapping, message_of
 from powerman.redfish.web import Web, read_json, tls_context
 from powerman.settings import BmcSpec
 
@@ -136,6 +136,17 @@ class RedfishConnection:
         """Header fields with our login, by what is known of the service."""
         return {"X-Auth-Token": self._token} if self._token else self._basic
 
+    def url(self, path: str) -> str:
+        """The URL of a path of this service: behind its address, "@other/x" would be another
+        host's, and so would "0/x" behind a port. All URLs that our login goes to are made here.
+        Raises OperationFailed."""
+        if not LOCAL_PATH.fullmatch(path):
+            raise OperationFailed(
+                f"cannot ask the BMC at {self._spec.where} for {path[:80]!r}: it is no path there",
+                hint="its links are wrong: renew its firmware",
+            )
+        return self._spec.address + path
+
     async def close(self) -> None:
         """Ends our session, if there is one: services have few."""
         if self._token and self._session_path:
@@ -240,6 +251,7 @@ class RedfishConnection:
         """One HTTP request. Raises Unreachable, OperationFailed if the certificate is not to be
         trusted."""
         spec = self._spec
+        url = self.url(path)
         began = time.monotonic()
         try:
             secure = tls_context(spec.verify_tls) if spec.address.startswith("https:") else True
@@ -247,7 +259,7 @@ class RedfishConnection:
                 asyncio.timeout(self.answer_limit),
                 self._web.session.request(
                     method,
-                    spec.address + path,
+                    url,
                     json=body,
                     ssl=secure,
                     allow_redirects=False,

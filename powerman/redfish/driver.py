@@ -191,7 +191,7 @@ class RedfishDriver:
         )
         async with asyncio.timeout(self._connection.answer_limit):
             return await self._web.session.ws_connect(
-                self._spec.address + path,
+                self._connection.url(path),
                 ssl=secure,
                 headers=self._connection.login(),
                 heartbeat=20.0,

@@ -135,6 +135,8 @@ def message_of(body: Mapping[str, Any]) -> str:
 
 REDFISH_PATH = re.compile(r"/redfish/[!-~]{1,250}")
 """A path of a service, with its query."""
+LOCAL_PATH = re.compile(r"/(?!/)[!-~]{1,259}")
+"""A path of the same host, whatever is there."""
 _MODES = {"UEFI": "uefi", "Legacy": "bios"}
 _ALLOWED = "@Redfish.AllowableValues"
 _SYSTEM = ("Manufacturer", "Model", "SerialNumber", "PartNumber", "SKU", "AssetTag", "BiosVersion")

@@ -319,6 +319,36 @@ async def test_a_token_that_holds(
     assert found.expires == NOW + 600
 
 
+@pytest.mark.parametrize(
+    ("demanded", "claims", "lets_in"),
+    [
+        ({"acr": ["gold", "silver"]}, {"acr": "silver"}, True),
+        ({"acr": ["gold"]}, {"acr": "silver"}, False),
+        ({"acr": ["gold"]}, {}, False),
+        ({"acr": ["gold"]}, {"acr": ["gold"]}, False),
+        ({"amr": ["mfa"]}, {"amr": ["pwd", "mfa"]}, True),
+        ({"amr": ["otp", "pwd"]}, {"amr": ["pwd"]}, False),
+        ({"amr": ["mfa"]}, {"amr": "mfa"}, False),
+        ({"amr": ["mfa"]}, {}, False),
+    ],
+)
+async def test_how_a_person_has_to_sign_in(
+    pretended: tuple[Pretended, People, FakeClock],
+    tmp_path: Path,
+    demanded: dict[str, Any],
+    claims: dict[str, Any],
+    lets_in: bool,
+) -> None:
+    made, _, clock = pretended
+    port = int(made.issuer.rpartition(":")[2])
+    people = People(settings(port, tmp_path, **demanded), clock, clock)
+    if lets_in:
+        assert await people.find(made.token(**claims), "", "") is not None
+    else:
+        with pytest.raises(Refused, match=r"oidc:ann: the token does not say a[cm]r"):
+            await people.find(made.token(**claims), "", "")
+
+
 @pytest.mark.parametrize("make", BAD.values(), ids=list(BAD))
 async def test_a_token_that_does_not(
     pretended: tuple[Pretended, People, FakeClock], make: Make

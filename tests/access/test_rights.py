@@ -63,6 +63,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "AcceptTpmRequest": {},
     "ScanRequest": {"network": "127.0.0.0/30"},
     "TicketAsked": {},
+    "PersonRequest": {"person": "local:somebody"},
     "WipeRequest": {"disk": "S1", "mark": "m1"},
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from layercake.base.secrets import mark_of
 from layercake.kraken.errors import Refused
 from layercake.moduleapi.service import FakeLink
 from pxe import cards
@@ -52,6 +54,17 @@ def tftp_files(
 def text(found: Any) -> bytes:
     assert found is not None
     return bytes(found[:])
+
+
+def test_what_was_sent_of_a_configuration_is_told_by_its_digest(
+    tftp_files: TftpFiles, link: FakeLink
+) -> None:
+    name = f"node/{MAC}.cfg"
+    said = text(tftp_files.own("127.0.0.1", name))
+    tftp_files.ended("127.0.0.1", name, len(said), 0.1)
+    [data] = [event[4] for event in link.events if event[1] == "boot.script-sent"]
+    assert data["configuration"] == hashlib.sha256(said).hexdigest()
+    assert data["window"] == mark_of(TOKEN) and TOKEN not in str(data)
 
 
 def test_a_node_gets_its_own_configuration_once(tftp_files: TftpFiles, link: FakeLink) -> None:

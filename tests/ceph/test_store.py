@@ -16,6 +16,7 @@ from cephrun import POOL, Ceph
 from patience import patience
 from smallimages import build_plain_image
 
+from imageapi.store.content import open_squashfs
 from imageapi.store.hashtree import HashTree
 from imageapi.store.rbdstore import Cluster, RbdContent, RbdJobs, read_keyring
 from imageapi.store.store import Image, ImageStore
@@ -402,3 +403,18 @@ def test_a_helper_that_hangs_or_dies_is_a_clear_error(ceph: Ceph, tmp_path: Path
         with pytest.raises(kind, match=text):
             RbdJobs(cluster_of(ceph), python=str(python), stall_s=1.0).run("check", "use the pool")
         assert time.monotonic() - start < patience(5)
+
+
+def test_each_job_reads_the_file_that_was_checked(tmp_path: Path) -> None:
+    """Another file may come into its place between the jobs."""
+    path = tmp_path / "one.squashfs"
+    path.write_bytes(b"hsqs" + bytes(5000))
+    jobs = RbdJobs(Cluster("none", "none", POOL, user="nobody"))
+    with open_squashfs(path) as source:
+        digests = []
+        for _ in range(2):
+            tree = str(tmp_path / "tree")
+            digests.append(jobs.run("measure", "add", source=source.fileno(), tree=tree)["digest"])
+            path.rename(tmp_path / f"{len(digests)}")
+            path.write_bytes(b"hsqs" + b"another one")
+    assert digests[0] == digests[1]

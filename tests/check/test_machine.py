@@ -105,7 +105,7 @@ def test_time(tmp_path: Path, right: bool, ahead: float, severity: Severity) -> 
 def test_certificates(tmp_path: Path, days: int, running: bool, severity: Severity) -> None:
     pki.create(tmp_path / "pki", "10.99.0.1")
     (age,) = [a for a in pki.Authority(tmp_path / "pki").ages() if a.what == "head"]
-    now = age.until - 58 * DAY + days * DAY
+    now = age.until - 60 * DAY + days * DAY
     api: Any = object() if running else None
     assert (
         worst(certificates.look(made(tmp_path, api=api, machine=Machine(wall=lambda: now))))

@@ -46,17 +46,6 @@ def test_a_command_in_a_sentence_exists(page: str, command: str) -> None:
         parse(words)
 
 
-SECURITY = ROOT / "docs/explanation/security.md"
-
-
-def test_the_tests_that_security_names_exist() -> None:
-    named = re.findall(r"`(tests/[\w/]+(?:\.py)?)(?:::(\w+))?`", SECURITY.read_text())
-    assert named
-    for path, test in named:
-        assert (ROOT / path).exists(), path
-        assert not test or f"def {test}(" in (ROOT / path).read_text(), test
-
-
 def names() -> set[str]:
     """All dotted names that pages may use."""
     table = modules.standard()

@@ -15,10 +15,12 @@ from layercake import backup
 from layercake.agents import pki
 from layercake.cli.main import main
 from layercake.features.access import doors
+from layercake.features.access.tokens import Tokens
 from layercake.features.releases.manager import ReleaseManager
 from layercake.head import lock
 from layercake.head import settings as head_settings
 from layercake.kraken.errors import InputError, LayercakeError, Refused
+from tests.support.api import token
 from tests.support.world import World
 
 SECRET = b"correct horse battery staple"
@@ -109,6 +111,34 @@ def test_settings_in_etc_come_back_there(
     backup.restore(tmp_path / "head.backup", tmp_path / "restored", SECRET)
     assert (tmp_path / "restored" / "config.yaml").readlink() == tmp_path / "etc" / "config.yaml"
     assert (tmp_path / "etc" / "config.yaml").read_bytes() == text
+
+
+@pytest.mark.parametrize("revoke", [False, True])
+async def test_tokens_that_were_revoked_since_come_back_unless_all_are_revoked(
+    running: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], revoke: bool
+) -> None:
+    headers = await token(running.head, "ann", "admin")
+    await running.head.database.flush(running.head.store)
+    backup.back_up(running.directory, tmp_path / "head.backup", SECRET)
+    async with running.head.desire.transaction(revises=False) as transaction:
+        running.head.part(Tokens).revoke(transaction, "ann")
+    (tmp_path / "pass").write_bytes(SECRET)
+    target = tmp_path / "restored"
+    target.mkdir()
+    (target / "tokens.json").write_text("{}")
+    own = ["restore", str(tmp_path / "head.backup"), "--data-dir", str(target), "--replace"]
+    options = ["--passphrase-file", str(tmp_path / "pass"), *(["--revoke"] if revoke else [])]
+    assert main([*own, *options]) == 0
+    said = capsys.readouterr().out
+    assert "all tokens are revoked" in said if revoke else "--revoke" in said
+    other = World(target)
+    other.open()
+    found = other.head.part(Tokens).find(headers["Authorization"].split()[1])
+    assert (found is None) is revoke
+    assert bool(other.head.part(Tokens).all()) is not revoke, "tokens.json counts too"
+    assert other.head.store.names == ["n0", "n1"]
+    await other.close_head()
+    other.client.close()
 
 
 async def keep_writing(world: World) -> None:

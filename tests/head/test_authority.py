@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
@@ -46,10 +47,6 @@ def certificate(pem: bytes | str) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pem.encode() if isinstance(pem, str) else pem)
 
 
-def days(found: x509.Certificate) -> float:
-    return (found.not_valid_after_utc - found.not_valid_before_utc).total_seconds() / 86400
-
-
 def on_day(monkeypatch: pytest.MonkeyPatch, number: float) -> None:
     """It is so many days later."""
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=number)
@@ -61,11 +58,63 @@ def on_day(monkeypatch: pytest.MonkeyPatch, number: float) -> None:
     monkeypatch.setattr(pki, "datetime", shifted)
 
 
-def test_certificates_live_for_sixty_days_at_most(authority: Authority, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wanted", [1, 60, 90])
+def test_certificates_live_for_as_long_as_the_settings_say(tmp_path: Path, wanted: int) -> None:
+    """From now on, and not from the time before, to which they are dated back for slow clocks."""
+    pki.create(tmp_path, "10.99.0.1")
+    (tmp_path / "server.pem").unlink()
+    authority = Authority(tmp_path, wanted)
+    assert authority.renew("10.99.0.1")
     issued = authority.issue(NODE, 1)
-    assert issued is not None
-    assert days(certificate((tmp_path / "server.pem").read_bytes())) <= 60
-    assert days(certificate(issued["cert"])) <= 60
+    client = authority.issue_client(pki.client_name("0123abcd"))
+    assert issued is not None and client is not None
+    now = datetime.datetime.now(datetime.UTC)
+    for pem in ((tmp_path / "server.pem").read_bytes(), issued["cert"], client["cert"]):
+        found = certificate(pem)
+        left = (found.not_valid_after_utc - now).total_seconds() / 86400
+        assert left == pytest.approx(wanted, abs=0.01)
+        assert found.not_valid_before_utc < now - datetime.timedelta(days=1)
+    assert authority.ages()[0].days == wanted
+
+
+@pytest.mark.parametrize(
+    ("made_for", "wanted", "day", "renewed"),
+    [
+        (60, 6, 0, True),
+        (6, 60, 3, False),
+        (6, 60, 5, True),
+        (90, 90, 59, False),
+        (90, 90, 61, True),
+    ],
+)
+def test_a_certificate_is_renewed_after_two_thirds_of_its_own_life(
+    authority: Authority,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    made_for: int,
+    wanted: int,
+    day: int,
+    renewed: bool,
+) -> None:
+    (tmp_path / "server.pem").unlink()
+    Authority(tmp_path, made_for).renew("10.99.0.1")
+    on_day(monkeypatch, day)
+    assert Authority(tmp_path, wanted).renew("10.99.0.1") is renewed
+
+
+def test_a_certificate_is_for_what_its_owner_does(authority: Authority) -> None:
+    """Head and nodes are both ends of connections; who uses the API is a client."""
+    server = ExtendedKeyUsageOID.SERVER_AUTH
+    client = ExtendedKeyUsageOID.CLIENT_AUTH
+    for issued, expected in (
+        (authority.issue(NODE, 1), {server, client}),
+        (authority.issue_client("x"), {client}),
+    ):
+        assert issued is not None
+        extensions = certificate(issued["cert"]).extensions
+        assert set(extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == expected
+        usage = extensions.get_extension_for_class(x509.KeyUsage)
+        assert usage.critical and usage.value.digital_signature and not usage.value.key_cert_sign
 
 
 def test_the_heads_certificate_is_renewed_in_time(
@@ -95,11 +144,9 @@ def test_the_heads_certificate_is_renewed_in_time(
 
 
 def test_one_of_ten_years_from_an_older_head_is_replaced(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
+    authority: Authority, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(pki, "DAYS", 3650)
-    assert authority.renew("10.99.0.3")
-    monkeypatch.undo()
+    assert Authority(tmp_path, 3650).renew("10.99.0.3")
     assert authority.renew("10.99.0.3") and not authority.renew("10.99.0.3")
 
 

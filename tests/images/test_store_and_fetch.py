@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
@@ -94,6 +95,36 @@ def test_what_is_no_squashfs_is_refused_and_leaves_nothing(
         with pytest.raises(InputError, match="cannot add"):
             store.add(path, "x", {})
     assert list(store.directory.iterdir()) == []
+
+
+def test_what_is_taken_in_is_the_file_that_was_checked(
+    store: ImageStore, one: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another file may come into its place at any time; here it does after the check."""
+    content = one.read_bytes()
+    path = tmp_path / "own.squashfs"
+    path.write_bytes(content)
+    make = hashlib.blake2b
+
+    def swapped(*data: bytes, digest_size: int) -> Any:
+        other = path.with_name("other")
+        other.write_bytes(b"anything")
+        other.replace(path)
+        return make(*data, digest_size=digest_size)
+
+    monkeypatch.setattr("imageapi.store.content.hashlib.blake2b", swapped)
+    image = store.add(path, "app", {})
+    monkeypatch.undo()
+    assert path.read_bytes() == b"anything"
+    assert store.path(image.digest).read_bytes() == content
+
+
+def test_what_is_no_file_is_refused(store: ImageStore, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("fifo", "store"):
+        store.directory.mkdir(exist_ok=True)
+        with pytest.raises(InputError, match="it is no file"):
+            store.add(tmp_path / name, "app", {})
 
 
 def test_a_damaged_file_is_noticed(store: ImageStore, one: Path) -> None:

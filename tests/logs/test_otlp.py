@@ -3,18 +3,23 @@ way."""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 
 import pytest
 from patience import patience
 
+from layercake.api.caller import Caller
+from layercake.base.logs.lines import AT_ONCE, AUDIT
 from layercake.base.secrets import Vault
+from layercake.features.access.audit import Audit
 from layercake.features.logs import entry, sender
 from layercake.features.logs.entry import Entry, Waiting, plain
 from layercake.features.logs.settings import secret, to
 from layercake.features.logs.sources import Pieces
 from layercake.moduleapi.fields import Mistake
+from layercake.moduleapi.module import Role
 from tests.logs.conftest import Sending
 from tests.support.collectors import Otlp, until
 from tests.support.world import World
@@ -165,3 +170,30 @@ def test_a_secret_is_a_name() -> None:
     assert secret("key") == "key"
     with pytest.raises(Mistake):
         secret("../../etc/shadow")
+
+
+async def test_audit_records_are_sent_to_who_asks_for_them(
+    world: World, sending: Sending, otlp: tuple[Otlp, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    found, where = otlp
+    audit = world.head.part(Audit)
+    ann = Caller("ann", "token", Role.ADMIN)
+    caplog.set_level(logging.DEBUG)
+    async with sending(to=where, audit=True):
+        for number in range(AT_ONCE + 5):
+            await audit.begin(ann, f"POST /v1/x/{number}", {"name": "x"})
+        last = await audit.begin(ann, "POST /v1/big", {"names": ["\x1b" * 199] * 50})
+        await audit.end(last, 403, "cannot: no")
+        await until(lambda: [r for r in found.records if "cannot: no" in r["text"]])
+    records = [json.loads(r["text"]) for r in found.records if r.get("layercake.source") == "audit"]
+    assert len(records) == AT_ONCE + 7, "each of them"
+    assert records[0]["by"] == "ann" and records[0]["asked"] == {"name": "x"}
+    assert "sha256" in records[-2]["asked"] and records[-2]["request"] == "POST /v1/big"
+    assert records[-1] == {"id": last, "site": "", "status": 403, "error": "cannot: no"}
+    assert not [r for r in caplog.records if r.name == AUDIT], "they are in no other log"
+    count = len(found.records)
+    async with sending(to=where):
+        await audit.begin(ann, "POST /v1/y", None)
+        log.info("something else")
+        await until(lambda: [r for r in found.records[count:] if r["text"] == "something else"])
+    assert not [r for r in found.records[count:] if "/v1/y" in r["text"]]

@@ -27,14 +27,15 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\
 
 class Bmc:
     """Answers every request in one way. `sent` are the bytes that went out, `open` the connections
-    that are there."""
+    that are there, `served` all of them."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
-        self.sent = self.open = 0
+        self.sent = self.open = self.served = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open += 1
+        self.served += 1
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
                 await reader.readuntil(b"\r\n\r\n")
@@ -141,3 +142,18 @@ async def until_left(bmc: Bmc) -> None:
     async with asyncio.timeout(10):
         while bmc.open:
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "path", ["@127.0.0.1:{port}/redfish/v1/", "//127.0.0.1:{port}/", "0/x", ""]
+)
+async def test_no_path_makes_another_host_of_the_address(path: str) -> None:
+    """Whatever link a path was read from: behind the BMC's address it would be another host's."""
+    other = Bmc(plain(SYSTEM))
+    server = await asyncio.start_server(other.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with driver(Bmc(plain(SYSTEM))) as redfish:
+        with pytest.raises(OperationFailed, match="it is no path there"):
+            await redfish.request("POST", path.format(port=port))
+    server.close()
+    assert not other.served

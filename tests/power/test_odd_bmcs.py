@@ -186,3 +186,17 @@ def test_a_key_that_ipmi_does_not_have_is_a_mistake(key: str) -> None:
     assert key not in repr(
         BmcSpec(node="n1", name="n1", driver="ipmi", address="192.0.2.1", key=key)
     )
+
+
+@pytest.mark.parametrize("name", [b"", b"\0\0" + bytes(4), b"\0\0abcd"], ids=["none", "0", "wrong"])
+async def test_a_refusal_that_does_not_name_our_login_gives_way_to_the_answer(name: bytes) -> None:
+    """Anybody who guesses the tag can send one; only the BMC and who sees our packets know the
+    number of our session."""
+    async with rack(forged=b"\x0d" + name, on=True) as (_, service, _):
+        assert (await mutate(service, "power-discover"))["power"] == "ON"
+
+
+async def test_such_a_refusal_counts_if_nothing_better_comes() -> None:
+    async with rack(forged=b"\x0d", suites=(), drops=True) as (_, service, _):
+        with pytest.raises(LoginRefused, match="unknown user"):
+            await mutate(service, "power-discover")

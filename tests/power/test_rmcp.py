@@ -97,6 +97,19 @@ def test_an_answer_to_another_request_is_not_taken() -> None:
             rmcp.parse_message(clear, *wrong)
 
 
+def test_a_copy_of_an_earlier_packet_is_no_answer() -> None:
+    keys = session()
+    keys.unseal(received("status"))
+    keys.unseal(received("boot"))
+    with pytest.raises(rmcp.Malformed, match="older packet"):
+        keys.unseal(received("status"))
+
+
+def test_an_answer_to_another_probe_is_not_taken() -> None:
+    with pytest.raises(rmcp.Malformed):
+        rmcp.parse_probe(received("probe"), 7)
+
+
 @given(st.integers(0, len(bytes.fromhex(CAPTURE["status"][1])) - 1), st.integers(1, 255))
 def test_a_packet_changed_anywhere_is_not_taken(position: int, change: int) -> None:
     packet = bytearray(received("status"))

@@ -50,6 +50,7 @@ class MiniBmc(asyncio.DatagramProtocol):
     level_code: int = 0x81  # how it refuses more
     busy: list[int] = field(default_factory=list)  # completion codes that come first
     corrupts: bool = False  # the checksum of its answers is wrong
+    forged: bytes = b""  # what somebody else sends in its name first, as refusal of each login
     commands: list[tuple[int, int]] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
     _keys: dict[bytes, rmcp.SessionKeys] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class MiniBmc(asyncio.DatagramProtocol):
             answer = bytearray(
                 bytes((0x81, 0x07 << 2))
                 + b"\0"
-                + bytes((0x20, 0, 0x38, 0, 0x01, 0x80, 0x04, 0x02, 0, 0, 0, 0))
+                + bytes((0x20, data[18], 0x38, 0, 0x01, 0x80, 0x04, 0x02, 0, 0, 0, 0))
             )
             answer[2] = rmcp.checksum(bytes(answer[:2]))
             answer.append(rmcp.checksum(bytes(answer[3:])))
@@ -83,6 +84,9 @@ class MiniBmc(asyncio.DatagramProtocol):
             if data[6:10] == self.sol.owner:
                 self.sol.heard(self._keys[data[6:10]].unseal(data, rmcp.SOL))
             return
+        if self.forged and kind in (rmcp.OPEN_REQUEST, rmcp.RAKP1, rmcp.RAKP3):
+            refusal = bytes((data[16],)) + self.forged
+            self.transport.sendto(rmcp.plain(kind + 1, refusal), addr)
         reply = (
             self._open(data[16:])
             if kind == rmcp.OPEN_REQUEST

@@ -41,6 +41,7 @@ class SoftTpm:
     def __init__(self, directory: Path, authority: Path | None, *, ecc: bool = False) -> None:
         self.directory = directory
         self._process: subprocess.Popen[bytes] | None = None
+        self._extended: list[tuple[int, bytes]] = []
         (directory / "state").mkdir(parents=True)
         config = directory / "setup.conf"
         config.write_text(
@@ -75,9 +76,17 @@ class SoftTpm:
             f"create_certs_tool_options = {empty}\n"
         )
 
+    def boot_again(self) -> None:
+        """It is reset, and what was booted is as before."""
+        extended = list(self._extended)
+        self.start()
+        for register, digest in extended:
+            self.extend(register, digest)
+
     def start(self) -> None:
         """Switches it on: its registers are as after a reset."""
         self.stop()
+        self._extended = []
         place = self.directory / "wire"
         place.unlink(missing_ok=True)
         self._process = subprocess.Popen(
@@ -108,6 +117,7 @@ class SoftTpm:
 
     def extend(self, register: int, digest: bytes) -> None:
         """Puts something into a register, as firmware does."""
+        self._extended.append((register, digest))
         password = u32(0x40000009) + sized(b"") + u8(0) + sized(b"")
         body = u32(register) + u32(len(password)) + password + u32(1) + u16(SHA256) + digest
         wire = self.wire()

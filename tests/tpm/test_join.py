@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient
 
+from layercake.base.secrets import mark_of
 from layercake.features.machines.manager import Machines
 from layercake.features.tpm.evidence import certificate, credential
 from layercake.features.tpm.manager import Tpms
@@ -24,6 +25,7 @@ from layercake.moduleapi.strangers import Tickets
 from minos.tpm.commands import Tpm
 from minos.tpm.keys import AK_TEMPLATE, ENDORSEMENTS, Endorsement
 from minos.tpm.proof import fingerprint, prove
+from pxe.events import SCRIPT_SENT
 from tests.support.swtpm import SoftTpm
 from tests.support.world import World, node_client
 from tests.tpm.logs import log_of
@@ -50,9 +52,14 @@ async def joins(
     log: bytes = b"",
     mac: str = "52:54:00:00:00:10",
     change: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    reset: bool = True,
+    token: str = "",
 ) -> tuple[int, dict[str, Any]]:
-    """A boot of n0, from the token to the answer: what the agent's link does."""
-    token = world.head.joining.open(world.node("n0"), 60)
+    """A boot of n0, from the token to the answer: what the agent's link does. With `reset` the
+    machine starts anew for it."""
+    if tpm is not None and reset:
+        await asyncio.to_thread(tpm.boot_again)
+    token = token or world.head.joining.open(world.node("n0"), 60)
     claim = {
         "node": world.node("n0").node.id,
         "token": token,
@@ -311,6 +318,48 @@ async def test_a_register_that_differs_is_named_with_what_differs(
     await world.head.part(Tpms).accept([world.node("n0")])
     assert (await joins(world, client, tpm))[0] == 200
     assert world.head.part(Tpms).troubles(world.node("n0")) == []
+
+
+async def test_another_configuration_of_grub_than_the_head_has_sent_is_refused(
+    world: World, client: TestClient[Any, Any], tpm: SoftTpm
+) -> None:
+    """`rdinit=/usr/bin/sh` in the command line: all that was compared before is as it was."""
+    name, of_kernel = b"(tftp,10.1.0.1)/node/52:54:00:00:00:10.cfg", b"LOADED_IMAGE::LoadOptions"
+    record = world.node("n0")
+
+    async def boots(sent: bytes, read: bytes, label: bytes = name) -> int:
+        """A boot whose configuration was sent, and what GRUB has read."""
+        tpm.start()
+        digests = [hashlib.sha256(word).digest() for word in (read, b"kernel", read + b" line")]
+        for digest in digests:
+            tpm.extend(9, digest)
+        token = world.head.joining.open(record, 60)
+        data = {"configuration": hashlib.sha256(sent).hexdigest(), "window": mark_of(token)}
+        world.head.store.event(record, SCRIPT_SENT, "sent boot script", data=data)
+        names = (label, b"(tftp)/vmlinuz", of_kernel)
+        log = log_of(*((9, digest, name) for digest, name in zip(digests, names, strict=True)))
+        return (await joins(world, client, tpm, log=log, token=token))[0]
+
+    await wanted(world, "tpm: recorded, tpm_registers: [4, 7, 9]")
+    assert await boots(b"token 1", b"token 1") == 200
+    await wanted(world, "tpm: required, tpm_registers: [4, 7, 9]")
+    assert await boots(b"token 2", b"token 2") == 200, "another token in each boot"
+    assert await boots(b"token 3", b"token 3 rdinit=/usr/bin/sh") == 403
+    assert "has not read the configuration" in trouble(world)
+    assert await boots(b"token 4", b"token 4 rdinit=/usr/bin/sh", of_kernel) == 403
+    assert await boots(b"token 5", b"token 2") == 403, "that of an earlier boot"
+
+
+async def test_a_system_that_another_one_has_started_shows_registers_of_an_earlier_boot(
+    world: World, client: TestClient[Any, Any], tpm: SoftTpm
+) -> None:
+    await wanted(world, "tpm: recorded")
+    assert (await joins(world, client, tpm))[0] == 200
+    await wanted(world, "tpm: required")
+    for _ in range(2):
+        assert (await joins(world, client, tpm, reset=False))[0] == 403
+        assert "was not reset for this boot" in trouble(world)
+    assert (await joins(world, client, tpm))[0] == 200
 
 
 async def test_secrets_go_to_quoted_boots_only(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from layercake.features.tpm.judging import MOST_SETS, judge
@@ -51,13 +52,36 @@ def test_another_boot_set_has_other_values_and_the_firmwares_stay() -> None:
     ).registers == (7,)
     not_ordered = judge(REQUIRED, known("one"), shown(boot="two", r4="k2"), "one", "")
     assert "was to boot one" in not_ordered.troubles[0] and not not_ordered.unknown
-    assert not judge(REQUIRED, known("two", "one"), shown(boot="two"), "one", "").troubles, (
-        "one that was booted before"
-    )
+    older = judge(REQUIRED, known("two", "one"), shown(boot="two"), "one", "")
+    assert "was to boot one" in older.troubles[0], "one that was booted before"
+    assert not judge(REQUIRED, known("two", "one"), shown(boot="two"), "two", "").troubles
+    firmware_only = TpmPart(tpm="required", tpm_registers=(7,))
+    assert not judge(firmware_only, known("one"), shown(boot="two"), "one", "").troubles
     many = known(*(f"set-{n}" for n in range(9)))
     assert [name for name in many.expected if name] == [
         f"set-{n}" for n in range(9 - MOST_SETS, 9)
     ] and many.expected[""]
+
+
+@pytest.mark.parametrize(
+    ("window", "resets", "fine"),
+    [
+        ("b", 6, True),
+        ("b", 5, False),
+        ("b", 4, False),
+        ("a", 5, True),
+        ("a", 6, True),
+        ("a", 4, False),
+    ],
+)
+def test_each_boot_begins_with_a_reset_of_the_tpm(window: str, resets: int, fine: bool) -> None:
+    first = msgspec.structs.replace(shown(), window="a", resets=5)
+    before = judge(RECORDED, NEW, first, "one", "").known
+    assert (before.window, before.resets) == ("a", 5)
+    now = msgspec.structs.replace(shown(), window=window, resets=resets)
+    verdict = judge(REQUIRED, before, now, "one", "")
+    assert (not verdict.troubles) is fine
+    assert verdict.known == before or fine, "what was not believed counts for nothing"
 
 
 def test_what_has_no_trusted_certificate_is_not_recorded() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import random
 
+import pytest
+
 from layercake.features.tpm.evidence import log as of_head
 from layercake.features.tpm.evidence.log import Step
 from minos.tpm import log
@@ -107,6 +109,29 @@ def test_what_is_of_one_boot_counts_by_its_place() -> None:
         of_head.difference(boot(b"token 1"), evil, 9, of_head.replayed(evil, 9))
         == "IPL (http)/vmlinuz is another one"
     )
+
+
+@pytest.mark.parametrize(
+    ("steps", "sent", "said"),
+    [
+        ([(A, "(tftp)/node/52:54.cfg"), (B, "LOADED_IMAGE::LoadOptions")], A, ""),
+        ([(C, "(tftp)/node/52:54.cfg")], A, "has not read the configuration"),
+        ([(A, "(tftp)/node/52:54.cfg"), (C, "(tftp)/node/x.cfg")], A, "has not read"),
+        ([(C, "LOADED_IMAGE::LoadOptions")], A, "has not read the configuration"),
+        ([(C, "LOADED_IMAGE::LoadOptions"), (B, "(tftp)/node/52:54.cfg")], A, "has not read"),
+        ([], A, "has not read the configuration"),
+        ([(A, "(tftp)/node/52:54.cfg")], None, "that the head has not sent"),
+        ([(C, "LOADED_IMAGE::LoadOptions")], None, ""),
+    ],
+)
+def test_grubs_configuration_is_the_one_that_was_sent(
+    steps: list[tuple[bytes, str]], sent: bytes | None, said: str
+) -> None:
+    """The command line of the kernel is in it, with the token of one boot, so that no earlier value
+    can be compared."""
+    read = [Step(9, "IPL", digest.hex(), name) for digest, name in steps]
+    found = of_head.configuration_trouble(read, "" if sent is None else sent.hex())
+    assert said in found and bool(said) == bool(found)
 
 
 def test_the_first_that_differs_is_named_and_a_log_that_lies_is_not_believed() -> None:

@@ -22,6 +22,10 @@ PERIOD_S = 60.0
 LINE = 8192
 """Characters of a line, with its traceback; the middle of a longer one is left out."""
 
+AUDIT = "layercake.audit"
+"""The logger of audit records, one JSON object each, at the level DEBUG: they stand in the audit
+log, and in no other unless a collector asks for them."""
+
 Place = tuple[str, int, str]
 Later = Callable[[float, Callable[[], None]], object]
 

@@ -24,6 +24,7 @@ class RecordShown(msgspec.Struct):
     asked: dict[str, Any]
     status: int | None
     error: str
+    site: str
 
 
 class AuditList(msgspec.Struct):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import sqlite3
 from collections.abc import Mapping
 from typing import Any
@@ -18,11 +19,14 @@ import msgspec
 
 from layercake.api.caller import Caller
 from layercake.base.clock import Clock
+from layercake.base.logs.lines import AUDIT, LINE
 from layercake.base.text import clean
+from layercake.features.access.settings import AuditSettings
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Store
 from layercake.kraken.errors import OperationFailed
 
+records = logging.getLogger(AUDIT)
 DAY_S = 86400.0
 FIRST_S = 3600.0
 LONG = 200
@@ -31,7 +35,8 @@ ERROR = 500
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A record. `at` is seconds since the epoch; `kind` how `by` is known (Caller); `scope` the
+    """A record. `at` is seconds since the epoch; `site` the name of the site, as the settings had
+    it then; `kind` how `by` is known (Caller); `scope` the
     groups, null for the whole site. `request` is method and path, `asked` what came with it; of a
     mapping in it the keys only, and of a long text its length and SHA-256, so that no secret stays
     here. `status` is the HTTP status of the answer, 0 when it was cut off, null when nobody
@@ -50,6 +55,7 @@ class Entry(msgspec.Struct, frozen=True):
     asked: dict[str, Any]
     status: int | None = None
     error: str = ""
+    site: str = ""
 
 
 def shown(body: object) -> dict[str, Any]:
@@ -71,16 +77,28 @@ def _shown(value: Any) -> Any:
     return value
 
 
-class Audit:
-    """The log of one head, kept for `days`. What is older goes once a day, and not at once after a
-    start: the machine's clock may be wrong then. A clock that steps ahead later takes nothing
-    along, as `clock` does not."""
+def send(record: dict[str, Any]) -> None:
+    """Hands a record to the collectors that ask for them, as one line."""
+    if not records.isEnabledFor(logging.DEBUG):
+        return
+    line = json.dumps(record)
+    if len(line) > LINE:
+        line = json.dumps({**record, "asked": _shown(json.dumps(record["asked"]))})
+    records.debug("%s", line)
 
-    def __init__(self, database: Database, store: Store, clock: Clock, days: int) -> None:
+
+class Audit:
+    """The log of one head, kept for the `days` of the settings. What is older goes once a day, and
+    not at once after a start: the machine's clock may be wrong then. A clock that steps ahead later
+    takes nothing along, as `clock` does not."""
+
+    def __init__(
+        self, database: Database, store: Store, clock: Clock, settings: AuditSettings
+    ) -> None:
         self._database = database
         self._store = store
         self._clock = clock
-        self._days = days
+        self._settings = settings
         self._due = clock() + FIRST_S
 
     async def begin(self, caller: Caller, request: str, body: object) -> int:
@@ -92,22 +110,22 @@ class Audit:
                 f"cannot change anything: {why}", hint="look at the disk: `df`, `dmesg`"
             )
         now = self._store.wall()
-        data = json.dumps(
-            {
-                "by": caller.name,
-                "kind": caller.kind,
-                "token": caller.token,
-                "role": caller.role.name.lower(),
-                "scope": caller.groups,
-                "address": caller.address,
-                "program": caller.program,
-                "request": clean(request)[:LONG],
-                "asked": shown(body),
-            }
-        )
+        record = {
+            "site": self._settings.site,
+            "by": caller.name,
+            "kind": caller.kind,
+            "token": caller.token,
+            "role": caller.role.name.lower(),
+            "scope": caller.groups,
+            "address": caller.address,
+            "program": caller.program,
+            "request": clean(request)[:LONG],
+            "asked": shown(body),
+        }
+        data = json.dumps(record)
         steady = self._clock()
         due = steady >= self._due
-        old = min(now, steady) - self._days * DAY_S
+        old = min(now, steady) - self._settings.days * DAY_S
         self._due = steady + DAY_S if due else self._due
 
         def write(db: sqlite3.Connection) -> int:
@@ -118,16 +136,19 @@ class Audit:
             )
 
         try:
-            return await self._database.execute(self._store, write)
+            number = await self._database.execute(self._store, write)
         except OperationFailed as error:
             raise OperationFailed(
                 f"cannot change anything: it cannot be recorded who asks: {error.message}",
                 hint=error.hint,
             ) from None
+        send({"id": number, "at": now, **record})
+        return number
 
     async def end(self, number: int, status: int, error: str) -> None:
         """Records what became of it. Raises OperationFailed."""
         values = (status, clean(error)[:ERROR], number)
+        send({"id": number, "site": self._settings.site, "status": status, "error": values[1]})
         await self._database.execute(
             self._store,
             lambda db: db.execute("UPDATE audit SET status = ?, error = ? WHERE id = ?", values),

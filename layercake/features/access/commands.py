@@ -156,10 +156,21 @@ def _write(file: Path, text: str, hint: str) -> None:
 
 @command(token)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-def certificate(app: App, file: Path) -> Answer:
-    """Have a new certificate for the token that is in use, for sixty days, and write it with its
-    key to FILE."""
-    _write(file, _pem(app.head.post("/v1/certificate", {})), "the old one is good still")
+@click.option(
+    "--person",
+    default="",
+    metavar="WHO",
+    help="For a person: oidc:SUBJECT of the provider, or local:NAME of a user of the head.",
+)
+def certificate(app: App, file: Path, person: str) -> Answer:
+    """Have a new client certificate for the token or the person that is in use, and write it with
+    its key to FILE."""
+    made = (
+        app.head.post("/v1/people/certificate", {"person": person})
+        if person
+        else app.head.post("/v1/certificate", {})
+    )
+    _write(file, _pem(made), "the old one is good still")
     return Answer({"file": str(file)}, f"{file}: for --cert")
 
 

@@ -15,14 +15,14 @@ import msgspec
 from aiohttp import web
 
 from layercake import __version__
-from layercake.agents.pki import client_name
+from layercake.agents.pki import client_name, person_name
 from layercake.api.access import NotKnown
 from layercake.api.caller import Caller, program_of
 from layercake.base.files import write_atomic
 from layercake.features.access.audit import Audit
 from layercake.features.access.people import People
 from layercake.features.access.sessions import Sessions
-from layercake.features.access.tokens import FILE_NAME, Token, Tokens, blake2b
+from layercake.features.access.tokens import FILE_NAME, Tokens, blake2b
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.web import body_of, known
 from layercake.moduleapi.web import shown as shown_certificates
@@ -88,7 +88,6 @@ async def of_token(request: web.Request, text: str, tokens: Tokens, people: Peop
         raise NotKnown(
             "cannot serve this: it needs a token that is valid", hint="Authorization: Bearer TOKEN"
         )
-    _certified(request, found)
     return Caller(
         found.name,
         "token",
@@ -102,15 +101,11 @@ async def of_token(request: web.Request, text: str, tokens: Tokens, people: Peop
     )
 
 
-def _certified(request: web.Request, token: Token) -> None:
-    if (
-        token.certificate
-        and shown_certificates(request.transport).get(client_name(token.id), 0.0) <= time.time()
-    ):
-        raise NotKnown(
-            "cannot serve this: this token needs its certificate, and one that is not over",
-            hint="`layercake --cert FILE`",
-        )
+def certificate_name(caller: Caller) -> str:
+    """The name in the client certificate of somebody: of a token, or of a person."""
+    if caller.kind == "token":
+        return client_name(caller.token)
+    return person_name(f"{caller.kind}:{caller.token or caller.name}")
 
 
 def by_session(request: web.Request, sessions: Sessions, tokens: Tokens) -> Caller:
@@ -122,15 +117,12 @@ def by_session(request: web.Request, sessions: Sessions, tokens: Tokens) -> Call
     if found is None:
         raise NotKnown("cannot serve this: the session is over", hint="sign in again")
     from_own_page(request)
-    if found.kind == "token":
-        token = tokens.known(found.token)
-        if token is None:
-            sessions.end(text)
-            raise NotKnown(
-                "cannot serve this: the session is over, and so is its token",
-                hint="sign in with another token",
-            )
-        _certified(request, token)
+    if found.kind == "token" and tokens.known(found.token) is None:
+        sessions.end(text)
+        raise NotKnown(
+            "cannot serve this: the session is over, and so is its token",
+            hint="sign in with another token",
+        )
     return replace(found, address=request.remote or "", program=program_of(request))
 
 
@@ -188,7 +180,8 @@ class Endings:
 
 class NetworkAccess:
     """See api.access.Access: tokens, sessions of browsers, people by the site's provider; and the
-    audit log. `people_url` is where people reach the head, by its settings."""
+    audit log. `people_url` is where people reach the head, by its settings; `certificates`: each of
+    them has to show a client certificate."""
 
     def __init__(
         self,
@@ -198,6 +191,8 @@ class NetworkAccess:
         audit: Audit,
         endings: Endings,
         people_url: str,
+        *,
+        certificates: bool,
     ) -> None:
         self._tokens = tokens
         self._sessions = sessions
@@ -206,6 +201,7 @@ class NetworkAccess:
         self.end = audit.end
         self.listen = endings.listen
         self._people_url = people_url
+        self._certificates = certificates
         self._port = 0
 
     def opened(self, port: int) -> None:
@@ -222,11 +218,27 @@ class NetworkAccess:
         """Who asks; its connection is known from now on."""
         if "Authorization" not in request.headers and COOKIE in request.cookies:
             caller = by_session(request, self._sessions, self._tokens)
-            known(request, name_of_session(caller))
+            who = name_of_session(caller)
         else:
             caller = await by_token(request, self._tokens, self._people)
-            known(request, name_of(request.headers["Authorization"]))
+            who = name_of(request.headers["Authorization"])
+        self._check_certificate(request, caller)
+        known(request, who)
         return caller
+
+    def _check_certificate(self, request: web.Request, caller: Caller) -> None:
+        """Raises NotKnown for who has to show a certificate and does not. All who come in over the
+        network pass here."""
+        token = self._tokens.known(caller.token) if caller.kind == "token" else None
+        if not self._certificates and (token is None or not token.certificate):
+            return
+        until = shown_certificates(request.transport).get(certificate_name(caller), 0.0)
+        if until <= time.time():
+            whose = "this token" if caller.kind == "token" else caller.name
+            raise NotKnown(
+                f"cannot serve this: {whose} needs its certificate, and one that is not over",
+                hint="`layercake --cert FILE`; `layercake token certificate` makes one",
+            )
 
     def greet(self, request: web.Request) -> None:
         """Who has a session has a place of his own also for the files of the dashboard."""
@@ -251,6 +263,7 @@ class NetworkAccess:
                 "cannot sign in: this link was used, or is too old",
                 hint="`layercake dashboard` makes another",
             )
+        self._check_certificate(request, caller)
         right = caller.exec if body.ticket else body.exec
         secret, caller = self._sessions.begin(caller, exec=right)
         known(request, name_of_session(caller))

@@ -18,13 +18,22 @@ from layercake.kernel.kernel import Kernel
 def _start(kernel: Kernel) -> Running:
     store = kernel.store
     endings = Endings()
-    tokens = Tokens(store.wall, endings.announce)
+    settings = kernel.section("access")
+    tokens = Tokens(store.wall, endings.announce, settings.emergency_token)
     sessions = Sessions(store.wall, endings.announce)
     people = People(kernel.section("oidc"), kernel.clock, store.wall)
-    audit = Audit(kernel.database, store, kernel.clock, kernel.section("audit").days)
+    audit = Audit(kernel.database, store, kernel.clock, kernel.section("audit"))
     operations = TokenChanges(store, kernel.desire, tokens, kernel.authority)
 
-    access = NetworkAccess(tokens, sessions, people, audit, endings, kernel.settings.people_url)
+    access = NetworkAccess(
+        tokens,
+        sessions,
+        people,
+        audit,
+        endings,
+        kernel.settings.people_url,
+        certificates=settings.client_certificates,
+    )
 
     def load() -> None:
         tokens.load(kernel.database.documents(DOCUMENTS))

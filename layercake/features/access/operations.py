@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 
-from layercake.agents.pki import Authority
-from layercake.api.caller import Caller
+from layercake.agents.pki import Authority, person_name
+from layercake.api.caller import Caller, printable
 from layercake.base.text import nearest
+from layercake.features.access.people import WORD
 from layercake.features.access.tokens import Token, Tokens
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Store
 from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.module import Role
 
+_PEOPLE = ("oidc", "local")
 LONGEST_S = 10 * 366 * 86400.0
 
 
@@ -83,20 +85,25 @@ class TokenChanges:
             )
         return self._store.wall() + seconds
 
-    def certify(self, token: str) -> dict[str, str]:
-        """{"cert", "key"} in PEM for the token of this id, for sixty days. Raises InputError
-        without one, and on a head without an authority."""
-        if not token:
-            raise InputError(
-                "cannot make a certificate: it is for who has a token",
-                hint="--url with --token-file",
-            )
-        made = self._authority.issue_client(token)
+    def certify(self, name: str) -> dict[str, str]:
+        """{"cert", "key"} in PEM for somebody (doors.certificate_name). Raises InputError on a head
+        without an authority."""
+        made = self._authority.issue_client(name)
         if made is None:
             raise InputError(
                 "cannot make a certificate: this head has no authority", hint="run `layercake init`"
             )
         return made
+
+    def certify_person(self, who: str) -> dict[str, str]:
+        """The same for a person: "oidc:SUBJECT" or "local:NAME". Raises InputError."""
+        kind, _, name = who.partition(":")
+        if kind not in _PEOPLE or not name or len(name) > WORD or printable(name, WORD) != name:
+            raise InputError(
+                f"cannot make a certificate for {who[:80]!r}: it is no person",
+                hint="oidc:SUBJECT, or local:NAME of a user of the head",
+            )
+        return self.certify(person_name(who))
 
     def _check(self, groups: list[str]) -> None:
         known = self._store.names_and_groups()[1]

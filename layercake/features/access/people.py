@@ -21,7 +21,9 @@ from msgspec import Meta
 
 from layercake.api.caller import Caller, printable
 from layercake.base.clock import Clock
+from layercake.base.text import describe
 from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
+from layercake.moduleapi.fields import Check, Mistake, text
 from layercake.moduleapi.module import Role
 
 ALGORITHMS = (
@@ -51,6 +53,16 @@ LEEWAY_S = 30.0
 BIGGEST = 1 << 20
 LONGEST = 8000
 WORD = 64
+
+
+def claim_values(value: object) -> list[str]:
+    """Values of a claim, as an identity provider writes them; perhaps none."""
+    if not isinstance(value, list):
+        raise Mistake(f"expected a list of words, found {describe(value)}", "such as [mfa]")
+    words = [text(word) for word in value]
+    if any(not word or not word.isprintable() or " " in word for word in words):
+        raise Mistake("each of them is one word", "such as [mfa]")
+    return words
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,6 +100,22 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         float,
         Meta(gt=0, description="Tokens for more seconds are refused: they cannot be revoked."),
     ] = 86400.0
+    acr: Annotated[
+        list[str],
+        Check(claim_values),
+        Meta(
+            description="How a person must have signed in: the claim `acr` of a token is one of "
+            "these. Empty: any way."
+        ),
+    ] = []
+    amr: Annotated[
+        list[str],
+        Check(claim_values),
+        Meta(
+            description="What a person must have shown: the claim `amr` of a token has all of "
+            "these, such as [mfa] or [pwd, otp] (RFC 8176)."
+        ),
+    ] = []
     grants: Annotated[
         dict[str, Grant],
         Meta(
@@ -118,7 +146,8 @@ class People:
 
     async def find(self, text: str, address: str, program: str) -> Caller | None:
         """Who a token is, None if it is not valid. Raises Refused for a person whose groups may
-        nothing here, and Unreachable or OperationFailed if the provider's keys cannot be had."""
+        nothing here, or who has not signed in as the settings want it, and Unreachable or
+        OperationFailed if the provider's keys cannot be had."""
         try:
             head = jwt.get_unverified_header(text)
             if (
@@ -160,6 +189,7 @@ class People:
     def _caller(self, claims: Mapping[str, Any], address: str, program: str) -> Caller:
         name = claims.get(self._settings.name, claims["sub"])
         shown = f"oidc:{printable(name if isinstance(name, str) else '', WORD)}"
+        self._check_sign_in(claims, shown)
         said = claims.get(self._settings.claim)
         groups = (
             {said}
@@ -187,6 +217,24 @@ class People:
             printable(str(claims["sub"]), WORD),
             float(claims["exp"]),
         )
+
+    def _check_sign_in(self, claims: Mapping[str, Any], shown: str) -> None:
+        """Raises Refused unless the token says that its person has signed in as the settings want
+        it (OpenID Connect Core 1.0, 2: acr, amr)."""
+        accepted = self._settings.acr
+        if accepted and claims.get("acr") not in accepted:
+            raise Refused(
+                f"cannot serve {shown}: the token does not say acr {' or '.join(accepted)}",
+                hint="sign in again, as oidc.acr in config.yaml wants it",
+            )
+        methods = claims.get("amr")
+        held = methods if isinstance(methods, list) else []
+        missing = [method for method in self._settings.amr if method not in held]
+        if missing:
+            raise Refused(
+                f"cannot serve {shown}: the token does not say amr {', '.join(missing)}",
+                hint="sign in again, as oidc.amr in config.yaml wants it",
+            )
 
     # -- the provider's keys
 

@@ -7,8 +7,10 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from layercake.agents.pki import client_name
 from layercake.api.route import CALLER, Reach, route
 from layercake.features.access.answers import KeyPair, NewToken, RevokedToken, TokenList
+from layercake.features.access.doors import certificate_name
 from layercake.features.access.operations import TokenChanges
 from layercake.features.access.tokens import Tokens
 from layercake.features.access.views import token_view
@@ -27,6 +29,13 @@ class TokenRequest(msgspec.Struct, forbid_unknown_fields=True):
     exec: bool = False
     seconds: float | None = None
     certificate: bool = False
+
+
+class PersonRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A person: "oidc:SUBJECT" of the site's identity provider, or "local:NAME" for a user of the
+    head's machine."""
+
+    person: str
 
 
 class TokenRoutes:
@@ -56,13 +65,25 @@ class TokenRoutes:
             body.seconds,
             certificate=body.certificate,
         )
-        tls = {"tls": self._tokens.certify(token.id)} if body.certificate else {}
+        tls = {"tls": self._tokens.certify(client_name(token.id))} if body.certificate else {}
         return {**token_view(token, self._store.wall()), "token": text, **tls}
 
     @route("POST", "/v1/certificate", Role.VIEWER, Reach.NONE, returns=KeyPair)
     async def certify(self, request: web.Request, body: None) -> Any:
-        """A new certificate for the caller's own token."""
-        return self._tokens.certify(request[CALLER].token)
+        """A new client certificate for the caller's own token, or person."""
+        return self._tokens.certify(certificate_name(request[CALLER]))
+
+    @route(
+        "POST",
+        "/v1/people/certificate",
+        Role.ADMIN,
+        Reach.SITE,
+        body=PersonRequest,
+        returns=KeyPair,
+    )
+    async def certify_person(self, request: web.Request, body: PersonRequest) -> Any:
+        """A client certificate for a person."""
+        return self._tokens.certify_person(body.person)
 
     @route("DELETE", "/v1/tokens/{name}", Role.ADMIN, Reach.SITE, returns=RevokedToken)
     async def revoke(self, request: web.Request, body: None) -> Any:

@@ -8,11 +8,13 @@ in when the head starts.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import re
 import secrets
+import sqlite3
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -81,13 +83,17 @@ def blake2b(token: str) -> str:
 
 class Tokens:
     """The tokens of a head. `ended` is called with the id of each that is revoked: what it has open
-    ends."""
+    ends. `only` is the name of the one token that lets in, "" for all of them."""
 
-    def __init__(self, wall: Clock, ended: Callable[[str], None] = lambda token: None) -> None:
+    def __init__(
+        self, wall: Clock, ended: Callable[[str], None] = lambda token: None, only: str = ""
+    ) -> None:
         self._wall = wall
         self._ended = ended
+        self._only = only
         self._kept = _Kept()
         self._by_digest: dict[str, Token] = {}
+        self._by_id: dict[str, Token] = {}
 
     def load(self, documents: Mapping[str, bytes]) -> None:
         """Takes over what an earlier head left."""
@@ -97,6 +103,7 @@ class Tokens:
     def _set_kept(self, kept: _Kept) -> None:
         self._kept = kept
         self._by_digest = {t.digest: t for t in kept.tokens}
+        self._by_id = {t.id: t for t in kept.tokens}
 
     def adopt(self, path: Path, documents: dict[str, Callable[[], bytes]]) -> None:
         """Takes in the tokens of an older Layercake's file, for the whole site and for ever, as
@@ -137,22 +144,20 @@ class Tokens:
         return sorted(self._kept.tokens, key=lambda t: t.name)
 
     def find(self, text: str) -> Token | None:
-        """The token of this text, None if there is none or it has expired."""
-        found = self._by_digest.get(sha256(text)) or self._by_digest.get(f"blake2b:{blake2b(text)}")
-        return (
-            found
-            if found is not None and (found.expires is None or self._wall() < found.expires)
-            else None
+        """The token of this text, None if there is none that lets in."""
+        return self._valid(
+            self._by_digest.get(sha256(text)) or self._by_digest.get(f"blake2b:{blake2b(text)}")
         )
 
     def known(self, identity: str) -> Token | None:
-        """The token of an id (Token.id), None if there is none any more or it has expired."""
-        found = next((t for t in self._kept.tokens if t.id == identity), None)
-        return (
-            found
-            if found is not None and (found.expires is None or self._wall() < found.expires)
-            else None
-        )
+        """The token of an id (Token.id), None if there is none any more that lets in."""
+        return self._valid(self._by_id.get(identity))
+
+    def _valid(self, token: Token | None) -> Token | None:
+        """A token that lets in now: it has not expired, and is not switched off."""
+        if token is None or (token.expires is not None and self._wall() >= token.expires):
+            return None
+        return token if self._only in ("", token.name) else None
 
     def make(
         self,
@@ -172,6 +177,11 @@ class Tokens:
             raise InputError(
                 f"cannot create token {name[:80]!r}: a name is lower case letters, digits and . _ "
                 "-, at most 63"
+            )
+        if self._only not in ("", name):
+            raise InputError(
+                f"cannot create token {name}: all tokens but {self._only} are switched off",
+                hint="access.emergency_token in config.yaml",
             )
         if any(t.name == name for t in self._kept.tokens):
             raise InputError(
@@ -216,6 +226,15 @@ class Tokens:
     def _change(self, transaction: Transaction, kept: _Kept) -> None:
         transaction.documents[_DOCUMENT] = partial(msgspec.json.encode, kept)
         transaction.after(self._set_kept, kept)
+
+
+def drop_all(database: Path) -> None:
+    """Ends all tokens in a head's database that is not in use. Raises sqlite3.Error."""
+    with contextlib.closing(sqlite3.connect(database)) as db:
+        db.execute("PRAGMA journal_mode=DELETE")  # all of it in one file
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'documents'").fetchone():
+            db.execute("DELETE FROM documents WHERE key = ?", (_DOCUMENT,))
+        db.commit()
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from layercake.agents.joining import Joining
-from layercake.agents.pki import RENEW_DAYS, Authority
+from layercake.agents.pki import Authority
 from layercake.agents.sync import Sync
 from layercake.api.caller import said_by
 from layercake.base.clock import Clock
@@ -20,7 +20,6 @@ from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import Refused
 
-RENEW_S = RENEW_DAYS * 86_400.0
 LOOK_S = 3600.0
 
 
@@ -137,7 +136,8 @@ class AuthorityChanges:
         now = self._clock()
         told = 0
         for record in self._store:
-            if record.session is not None and abs(now - record.trust.at) > RENEW_S:
+            age = abs(now - record.trust.at)
+            if record.session is not None and age > self._authority.renew_s:
                 self.certify(record)
                 told += 1
         return told

@@ -93,6 +93,13 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "What is typed there is in them."
         ),
     ] = ""
+    audit: Annotated[
+        bool,
+        Meta(
+            description="Whether audit records go there too: one JSON object when a change is "
+            "asked for, and one with the same `id` when its outcome is known."
+        ),
+    ] = False
     ca: Annotated[
         str,
         Meta(description="A file with the authority of its certificate; empty for the system's."),

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from layercake.agents.client import NodeLink
 from layercake.base.logs.journal import FIELDS
-from layercake.base.logs.lines import Lines, Repeats
+from layercake.base.logs.lines import AUDIT, Lines, Repeats
 from layercake.base.secrets import Vault
 from layercake.features.consoles.operations import Attached
 from layercake.features.logs.budget import Budget
@@ -71,6 +71,34 @@ class Own(logging.Handler):
         for sender, least in self._senders:
             if record.levelno >= least:
                 sender.waiting.add(entry)
+
+
+class AuditRecords(logging.Handler):
+    """The audit records to the senders that ask for them; each of them, however many there are."""
+
+    def __init__(self, senders: Iterable[Sender]) -> None:
+        super().__init__()
+        self._senders = [sender for sender in senders if sender.settings.audit]
+        self._logger = logging.getLogger(AUDIT)
+
+    def start(self) -> None:
+        """From now on."""
+        if self._senders:
+            self._logger.addHandler(self)
+            self._logger.setLevel(logging.DEBUG)
+            self._logger.propagate = False
+
+    def stop(self) -> None:
+        """No more."""
+        self._logger.removeHandler(self)
+        self._logger.setLevel(logging.NOTSET)
+        self._logger.propagate = True
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One record."""
+        entry = Entry(record.created, 6, record.getMessage(), fields={"source": "audit"})
+        for sender in self._senders:
+            sender.waiting.add(entry)
 
 
 class Pieces:
@@ -242,6 +270,7 @@ class Logs:
     ) -> None:
         self._senders = [Sender(name, one, store, vault) for name, one in settings.items()]
         self._handler = Own(self._senders)
+        self._audit = AuditRecords(self._senders)
         self._followers = Followers(
             store,
             node_link,
@@ -253,6 +282,7 @@ class Logs:
         """Begins, and follows what the senders ask for."""
         if self._senders:
             logging.getLogger().addHandler(self._handler)
+            self._audit.start()
             for sender in self._senders:
                 sender.start()
             await self._followers.run()
@@ -260,4 +290,5 @@ class Logs:
     async def stop(self) -> None:
         """Ends, after the last lines."""
         logging.getLogger().removeHandler(self._handler)
+        self._audit.stop()
         await asyncio.gather(*(sender.stop() for sender in self._senders))

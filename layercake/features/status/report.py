@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from layercake.agents.pki import Age, Authority
 from layercake.features.rolls.views import roll_view
 from layercake.features.status.views import Census, Observed
 from layercake.fleet import events
@@ -41,6 +42,11 @@ SECTIONS: Mapping[str, tuple[EventKind, ...]] = {
 or in none."""
 SOON_DAYS = 30
 MOST_ROLLS = 20
+
+
+def _soon(age: Age, authority: Authority) -> float:
+    """For how many days a certificate is to be good at least: that of the head renews itself."""
+    return authority.left_at_renewal if age.what == "head" else SOON_DAYS
 
 
 def section_of(tally: Tally, kinds: Mapping[str, EventKind]) -> str:
@@ -99,7 +105,9 @@ async def report_view(of: Observed, census: Census, since: float, until: float) 
         "outages": guard["outages"],
         "frozen": guard["frozen"],
         "database": of.database.health.view(of.store),
-        "certificates": [age._asdict() for age in of.authority.ages() if age.days < SOON_DAYS],
+        "certificates": [
+            age._asdict() for age in of.authority.ages() if age.days < _soon(age, of.authority)
+        ],
         "rolls": [roll_view(roll, of.store, "none") for roll in rolls[:MOST_ROLLS]],
         "sections": found,
     }

@@ -20,6 +20,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.running.decisions.boot_set,
         kernel.part(Machines).endorsement,
     )
+    kernel.store.listen(tpms.note_event)
     check = TpmCheck(kernel.store, kernel.joining, tpms)
     operations = NodeTpms(kernel.store, tpms)
     return Running(

@@ -3,11 +3,12 @@ wrong. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from layercake.features.tpm.evidence.log import CONFIGURATION
 from layercake.features.tpm.module import TpmPart
 from layercake.features.tpm.table import Known, Shown, compared
 
@@ -51,10 +52,12 @@ def place(register: int, boot: str) -> str:
     return boot if register in BY_BOOT else ""
 
 
-def judge(part: TpmPart, known: Known, shown: Shown, ordered: str, trusted: str) -> Verdict:
+def judge(
+    part: TpmPart, known: Known, shown: Shown, ordered: str, trusted: str, configuration: str = ""
+) -> Verdict:
     """What becomes of what was shown. `ordered` is the boot set that the head had the node boot:
-    with another one nothing is recorded. `trusted` is the endorsement key that a person took in
-    beforehand, "" for none."""
+    another one is wrong, also one that was recorded once. `trusted` is the endorsement key that a
+    person took in beforehand, "" for none; `configuration` what is wrong with GRUB's."""
     if known.ek and shown.ek != known.ek:
         return Verdict(
             known,
@@ -67,8 +70,9 @@ def judge(part: TpmPart, known: Known, shown: Shown, ordered: str, trusted: str)
         troubles.append(f"its TPM is not one that can be recorded: {shown.untrusted}")
     if unknown:
         troubles.append("no TPM was recorded for it yet")
-    if not BY_BOOT.isdisjoint(missing) and shown.boot != ordered:
-        troubles.append(_other_boot(shown.boot, ordered))
+    troubles += _wrong_boot(part, known, shown, ordered)
+    if configuration and CONFIGURATION in part.tpm_registers:
+        troubles.append(configuration)
     troubles += map(_other_value, differ)
     if not troubles:
         return Verdict(recorded(known, shown, missing), _news(known, shown, missing))
@@ -81,8 +85,19 @@ def _other_value(register: int) -> str:
     return f"register {register} ({NAMES.get(register, 'of others')}) is not what was recorded"
 
 
-def _other_boot(boot: str, ordered: str) -> str:
-    return f"it says that it has booted {boot or 'no boot set'}, it was to boot {ordered or 'none'}"
+def _wrong_boot(part: TpmPart, known: Known, shown: Shown, ordered: str) -> Iterator[str]:
+    """What speaks against this being the boot that the head has ordered. A TPM counts its resets,
+    and each such boot begins with one: a system that another one has started (kexec) shows the
+    registers of that."""
+    if not BY_BOOT.isdisjoint(part.tpm_registers) and shown.boot != ordered:
+        booted = shown.boot or "no boot set"
+        yield f"it says that it has booted {booted}, it was to boot {ordered or 'none'}"
+    least = known.resets if shown.window == known.window else known.resets + 1
+    if known.ek and known.window and shown.resets < least:
+        yield (
+            f"its TPM was not reset for this boot: it counts {shown.resets} resets, "
+            f"{known.resets} in the boot before"
+        )
 
 
 def _compare(part: TpmPart, known: Known, shown: Shown) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -112,12 +127,17 @@ def _news(known: Known, shown: Shown, missing: tuple[int, ...]) -> str:
 
 
 def recorded(known: Known, shown: Shown, registers: tuple[int, ...]) -> Known:
-    """What is known when a TPM is recorded as it was shown, with the values of these registers."""
+    """What is known when a TPM is taken as it was shown, with the values of these registers."""
     expected = {name: dict(values) for name, values in known.expected.items()}
     for register in registers:
         expected.setdefault(place(register, shown.boot), {})[register] = compared(shown, register)
     return replace(
-        known, ek=shown.ek, since=known.since or shown.at, expected=_bounded(expected, shown.boot)
+        known,
+        ek=shown.ek,
+        since=known.since or shown.at,
+        expected=_bounded(expected, shown.boot),
+        resets=shown.resets,
+        window=shown.window,
     )
 
 

@@ -23,7 +23,7 @@ from layercake.features.tpm.evidence import certificate, credential, log, quote
 from layercake.features.tpm.module import NOTHING, TpmPart, TpmSettings
 from layercake.features.tpm.table import LAST, Known, Logs, Rows, Shown
 from layercake.fleet.persistence.database import Database
-from layercake.fleet.store import Record, Store
+from layercake.fleet.store import Event, Record, Store
 from layercake.kraken.errors import InputError, Refused
 from minos.tpm.proof import qualifying
 
@@ -38,12 +38,13 @@ _ACCEPT = "if that is right, `layercake tpm accept {name}`"
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """Who asks to join: the boot (its boot id), the boot set that it says it has booted, and from
-    where it asks."""
+    """Who asks to join: the boot (its boot id), the boot set that it says it has booted, from where
+    it asks, and what stands for the token of the boot."""
 
     id: str
     name: str
     address: str
+    window: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Tpms:
         self._gone: list[str] = []
         self._challenges: dict[str, Challenge] = {}
         self._passes: dict[str, Pass] = {}
+        self._sent: dict[str, tuple[str, str]] = {}
         self.authorities: Sequence[x509.Certificate] = ()
         """Of the makers of TPMs."""
 
@@ -105,6 +107,14 @@ class Tpms:
                 self._gone.append(known.node)
             else:
                 self._known[known.node] = known
+
+    def note_event(self, event: Event) -> None:
+        """Keeps what the head has sent for a boot: of GRUB's configuration its digest, and what
+        stands for the token in it, which nobody else can name."""
+        sent = event.data.get("configuration")
+        window = event.data.get("window")
+        if event.node and isinstance(sent, str) and isinstance(window, str):
+            self._sent[event.node] = (window, sent)
 
     # -- what is known
 
@@ -205,8 +215,14 @@ class Tpms:
         except (InputError, Refused) as error:
             return await self.without(record, boot, error.message)
         before = self.of(record)
+        window, sent = self._sent.get(record.name, ("", ""))
         verdict = judging.judge(
-            self.part(record), before, shown, self._ordered(record), self._adopted(record)
+            self.part(record),
+            before,
+            shown,
+            self._ordered(record),
+            self._adopted(record),
+            log.configuration_trouble(steps, sent if window == boot.window else ""),
         )
         logs = await self._rows.logs(record.node.id)
         lines = verdict.troubles + _differences(verdict, logs, steps, shown)
@@ -240,6 +256,7 @@ class Tpms:
             challenge.shown,
             registers=registers,
             boot=boot.name,
+            window=boot.window,
             lasting={
                 number: log.lasting(steps, number, registers[number])
                 for number in judging.LASTING & registers.keys()
@@ -345,6 +362,7 @@ class Tpms:
         """A node is gone from the inventory. Its row goes with the next one that is written."""
         for kept in (self._challenges, self._passes):
             kept.pop(record.node.id, None)
+        self._sent.pop(record.name, None)
         if self._known.pop(record.node.id, None) is not None:
             self._gone.append(record.node.id)
 

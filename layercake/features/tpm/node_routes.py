@@ -19,6 +19,7 @@ from aiohttp import web
 from layercake.agents.https.routes import NO_STORE, OpenRoute
 from layercake.agents.joining import Claim, Joining, claim_of
 from layercake.agents.reports import set_name
+from layercake.base.secrets import mark_of
 from layercake.base.text import parse_json
 from layercake.features.tpm.manager import Boot, Tpms
 from layercake.fleet.store import Record, Store
@@ -27,6 +28,11 @@ from layercake.moduleapi.web import body_of
 
 MOST_BODY = 256 << 10
 """Bytes of a quote with its event log: 512 events of 300 bytes at most."""
+
+
+def _boot(claim: Claim, body: Mapping[str, Any]) -> Boot:
+    """Who asks to join, by the claim and by what it says of itself."""
+    return Boot(claim.boot_id, set_name(body.get("boot")), claim.address, mark_of(claim.token))
 
 
 class TpmCheck:
@@ -56,7 +62,7 @@ class TpmCheck:
         said = body.get("tpm")
         if not isinstance(said, dict) or not self._tpms.asks(record):
             raise Refused("cannot take what the node says of its TPM: nothing was asked of it")
-        boot = Boot(claim.boot_id, set_name(body.get("boot")), claim.address)
+        boot = _boot(claim, body)
         if isinstance(said.get("missing"), str):
             answer = await self._tpms.without(record, boot, said["missing"])
         elif "quote" in said:
@@ -76,6 +82,6 @@ class TpmCheck:
         self._joining.claim(record, claim)
         if body.get("tpm") is True:
             return web.json_response({"attest": {}})
-        boot = Boot(claim.boot_id, set_name(body.get("boot")), claim.address)
+        boot = _boot(claim, body)
         await self._tpms.without(record, boot, "its minOS is of a version that knows of no TPM")
         return None

@@ -23,8 +23,8 @@ LAST = "\0last"
 class Shown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was proven by a credential and a quote. `ek` and `ak` are SHA-256 of the public keys;
     `registers` are in hex, `lasting` stands for what went into those that hold something of one
-    boot only; `boot` is the boot set; `clock` is in milliseconds, `at` in seconds since the
-    epoch."""
+    boot only; `boot` is the boot set, `window` stands for the token of the boot; `clock` is in
+    milliseconds, `at` in seconds since the epoch."""
 
     ek: str
     ak: str
@@ -40,6 +40,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resets: int = 0
     restarts: int = 0
     at: float = 0.0
+    window: str = ""
 
 
 def compared(shown: Shown, register: int) -> str:
@@ -50,7 +51,8 @@ def compared(shown: Shown, register: int) -> str:
 class Known(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of a node's TPM. `ek` is the one that was recorded, "" for none; `expected` is
     what registers are, by the boot set, under "" those that do not depend on one. `last` is what
-    was shown last, believed or not, and `troubles` what was wrong."""
+    was shown last, believed or not, and `troubles` what was wrong. `resets` is what the TPM counted
+    in the boot of `window`, the last one in which nothing was wrong."""
 
     node: str
     ek: str = ""
@@ -58,6 +60,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expected: dict[str, dict[int, str]] = {}
     last: Shown | None = None
     troubles: tuple[str, ...] = ()
+    resets: int = 0
+    window: str = ""
 
 
 class Rows:

@@ -15,6 +15,8 @@ from minos.tpm.log import MOST_EVENTS, MOST_TEXT
 MOST_SHOWN = 5
 _COMMAND_LINE = "LOADED_IMAGE::LoadOptions"
 """What is said of the kernel's command line (Linux, drivers/firmware/efi/libstub)."""
+CONFIGURATION = 9
+"""The register that GRUB's configuration goes into."""
 _OF_NODE = "/node/"
 """Where a node's GRUB configuration is."""
 _SHA256 = 32
@@ -78,6 +80,24 @@ def of_one_boot(step: Step) -> bool:
     return step.text.endswith(_COMMAND_LINE) or (
         _OF_NODE in step.text and step.text.endswith(".cfg")
     )
+
+
+def configuration_trouble(steps: Iterable[Step], sent: str) -> str:
+    """Why GRUB has not read the configuration that the head has sent for this boot, by its SHA-256,
+    "" for one that has sent none; "" if it has. The kernel's command line is in it. Which step is
+    the configuration is the node's word, but no other file has its digest."""
+    read = [
+        one.digest
+        for one in steps
+        if one.register == CONFIGURATION
+        and of_one_boot(one)
+        and not one.text.endswith(_COMMAND_LINE)
+    ]
+    if not sent:
+        return "GRUB has read a configuration that the head has not sent" if read else ""
+    if not read or any(digest != sent for digest in read):
+        return "GRUB has not read the configuration that the head has sent for this boot"
+    return ""
 
 
 def lasting(steps: Sequence[Step], register: int, value: str) -> str:
