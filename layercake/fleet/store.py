@@ -329,18 +329,15 @@ class Store:
             ) from None
 
     def select(self, text: str) -> list[Record]:
-        """The records that a node range names. Raises InputError for an unknown name or an empty
-        range."""
-        names, groups = self.names_and_groups()
-        return [self.named(name) for name in expand(text, names, groups)]
+        """The records that a node range names. Raises InputError as `ranges.expand`."""
+        return [self.named(name) for name in expand(text, *self.names_and_groups())]
 
     def names_and_groups(self) -> tuple[Set[str], Mapping[str, Set[str]]]:
-        """All names, and those of each group's nodes, for ranges: found out once for a
-        revision."""
-        if self._names[0] != (self.revision, len(self._by_name)):
+        """All names, and each group's, for ranges: found out once for a revision."""
+        at = (self.revision, len(self._by_name))
+        if self._names[0] != at:
             nodes = {record.name: record.node for record in self}
             groups = {group: frozenset(names) for group, names in groups_of(nodes).items()}
-            at = (self.revision, len(self._by_name))
             self._names = (at, frozenset(nodes), groups)
         return self._names[1:]
 
