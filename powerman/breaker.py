@@ -35,6 +35,7 @@ class Breaker:
     at: float  # when `tokens` was right
     circuit: Circuit = Circuit.CLOSED
     failures: int = 0  # in a row
+    refusals: int = 0  # of logins, since it answered last
     retry_at: float = 0.0  # when OPEN: the next try
 
     @classmethod
@@ -61,7 +62,13 @@ class Breaker:
     def answered(self, now: float) -> Breaker:
         """The BMC answered, be it with a refusal."""
         return replace(
-            self, circuit=Circuit.CLOSED, failures=0, retry_at=0.0, tokens=self._filled(now), at=now
+            self,
+            circuit=Circuit.CLOSED,
+            failures=0,
+            refusals=0,
+            retry_at=0.0,
+            tokens=self._filled(now),
+            at=now,
         )
 
     def unanswered(self, now: float) -> Breaker:
@@ -78,12 +85,12 @@ class Breaker:
         """The BMC refused the login. It may have been starting, so the next try comes soon; each
         further one waits twice as long as the one before it, from `rest_max_s` on, for accounts
         lock after three to five in a row (AccountLockoutThreshold of Redfish's AccountService)."""
-        failures = self.failures + 1
+        refusals = self.refusals + 1
         most = self.limits.rest_max_s
         rest = (
-            self.limits.rest_s if failures == 1 else backoff(failures - 1, most, LOGIN_RESTS * most)
+            self.limits.rest_s if refusals == 1 else backoff(refusals - 1, most, LOGIN_RESTS * most)
         )
-        return replace(self, circuit=Circuit.OPEN, failures=failures, retry_at=now + rest)
+        return replace(self, circuit=Circuit.OPEN, refusals=refusals, retry_at=now + rest)
 
     def abandoned(self, now: float) -> Breaker:
         """An operation was cancelled before it could tell anything; another one may try."""

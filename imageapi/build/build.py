@@ -310,7 +310,7 @@ def _blob(layout: Path, descriptor: Mapping[str, Any]) -> Any:
 
 
 def _without_others(
-    source: Source, tree: Path, attributes: rootfs.Attributes, scratch: Path, progress: Progress
+    source: Source, tree: Path, attributes: rootfs.Attributes, limits: Limits, progress: Progress
 ) -> Path:
     """A tree without the extended attributes that do not belong into an image, where mksquashfs
     cannot leave them out: it takes all or none. A directory of a person's is not changed, but
@@ -319,9 +319,10 @@ def _without_others(
         return tree
     if source.kind is Kind.TREE:
         progress("copying the files without attributes that are left out", None)
-        copied = scratch / "tree"
+        copied = limits.scratch / "tree"
         command = ["cp", "-a", "--reflink=auto", str(tree.absolute()), str(copied)]
-        run(command, f"copy {tree}", "coreutils", _environment(scratch))
+        environment = _environment(limits.scratch)
+        run(command, f"copy {tree}", "coreutils", environment, limits=limits)
         tree = copied
     try:
         rootfs.remove_attributes(tree, attributes.others)
@@ -346,7 +347,8 @@ def _finish(
     rootfs.check(tree)
     systemd, command, env, workdir = how_to_run(tree, recipe, options)
     attributes = rootfs.attributes(tree)
-    tree = _without_others(source, tree, attributes, scratch, progress)
+    limits = Limits(scratch, options.limit_s)
+    tree = _without_others(source, tree, attributes, limits, progress)
     try:
         squash(
             tree,
@@ -356,6 +358,7 @@ def _finish(
             all_root=options.all_root,
             exclude=("dev/*",),
             progress=lambda done: progress("packing", done),
+            limits=limits,
         )
         progress("computing the digest", None)
         with out.open("rb") as file:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from imageapi.build.tools import PATH, run
+from imageapi.build.tools import PATH, Limits, run
 
 _DONE = re.compile(r"\] (\d+)/(\d+)\s+\d+%")
 """mksquashfs' progress bar: [=====/     ] 17/300   5%"""
@@ -22,6 +22,7 @@ def squash(
     all_root: bool = False,
     exclude: Sequence[str] = (),
     progress: Callable[[float], None] = lambda done: None,
+    limits: Limits | None = None,
 ) -> Path:
     """Packs a tree with zstd. Reproducible: all times are `epoch`; owners and attributes are kept,
     a system image needs them.
@@ -62,6 +63,7 @@ def squash(
             "squashfs-tools",
             {"PATH": PATH},
             line,
+            limits,
         )
         partial.replace(out)
     finally:

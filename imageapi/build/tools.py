@@ -23,6 +23,7 @@ from layercake.kraken.errors import OperationFailed
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LAST_LINES = 40
 _LONGEST_LINE = 1 << 16
+_HINT = "make room, or write the result to another disk by --output; --timeout is for more time"
 _LINE = re.compile(rb"[\r\n]+")
 _NOISE = re.compile(r"^(Usage:|See '|time=\S+ level=(info|debug))")
 
@@ -55,9 +56,9 @@ class Limits:
             return f"it took more than {self.seconds:.0f} s"
         there = os.statvfs(self.scratch)
         if there.f_bavail * there.f_frsize < self.disk:
-            return f"it left less than {self.disk >> 20} MiB free on the disk of {self.scratch}"
+            return f"less than {self.disk >> 20} MiB are free on the disk of {self.scratch}"
         if (free := available_memory()) is not None and free < self.memory:
-            return f"it left less than {self.memory >> 20} MiB of memory to all others"
+            return f"less than {self.memory >> 20} MiB of memory are free"
         return ""
 
 
@@ -120,6 +121,8 @@ def run(
     OperationFailed with its last words, with the limit that it has reached, or with which Debian
     package has it.
     """
+    if limits is not None and (why := limits.reached(0.0)):
+        raise OperationFailed(f"cannot {what}: {why}", hint=_HINT)
     try:
         process = subprocess.Popen(
             command,
@@ -149,7 +152,7 @@ def run(
     finally:
         process.stdout.close()
     if watch.why:
-        raise OperationFailed(f"cannot {what}: {watch.why}, and was ended")
+        raise OperationFailed(f"cannot {what}: {watch.why}: it was ended", hint=_HINT)
     if status:
         message = last_words(output, status)
         others = (

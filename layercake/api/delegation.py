@@ -27,7 +27,7 @@ _OWN = re.compile(
 _NAMES = (
     (re.compile(r"images"), "images"),
     (re.compile(r"aliases"), "aliases"),
-    (re.compile(r"files\..*\.(?:source|tree|template)"), "files"),
+    (re.compile(r"files\..*\.(?:source|tree)"), "files"),
     (re.compile(r"files\..*\.secret"), "secrets"),
 )
 """The fields that name what is the site's: (field, the list in `Delegated`)."""
@@ -54,15 +54,22 @@ class Delegations:
     def __init__(self, by_group: Mapping[str, Delegated]) -> None:
         self._by_group = by_group
 
-    def refuse_change(self, groups: Collection[str] | None, change: Change) -> None:
+    def refuse_change(
+        self, groups: Collection[str] | None, change: Change, templates: Collection[str] = ()
+    ) -> None:
         """Raises Refused for a change of an entry that somebody bound to these groups may not
-        make; None is the whole site's administrator."""
+        make; None is the whole site's administrator. `templates` are the keys of files that are
+        templates in the new entry itself: templates see all nodes, and name secrets."""
         if groups is None:
             return
         for field, (before, now) in change.fields.items():
-            if is_empty(now) or _OWN.fullmatch(field) or self._is_delegated(groups, field, now):
-                continue
-            if isinstance(before, list | tuple) and set(_texts(now)) <= set(_texts(before)):
+            if field.removeprefix("files.").rpartition(".")[0] in templates:
+                own = False
+            elif field.startswith("files.") and field.endswith(".template"):
+                own = is_empty(now)  # it is no template any more
+            else:
+                own = _OWN.fullmatch(field) is not None
+            if own or self._is_delegated(groups, field, before, now):
                 continue
             raise Refused(
                 f"cannot change {field} of {change.node}: it is not about the node alone, and "
@@ -82,11 +89,17 @@ class Delegations:
                     "`delegated` in config.yaml",
                 )
 
-    def _is_delegated(self, groups: Collection[str], field: str, value: Any) -> bool:
+    def _is_delegated(
+        self, groups: Collection[str], field: str, before: object, now: object
+    ) -> bool:
+        """Whether a field names no more of the site than before, or what is handed to a group."""
         kind = next((kind for of, kind in _NAMES if of.fullmatch(field)), None)
+        if kind is None:
+            return False
         if kind == "images":
             return True  # by what is in them: refuse_images
-        return kind is not None and all(self._matches(groups, kind, text) for text in _texts(value))
+        new = set(_texts(now)) - set(_texts(before))
+        return is_empty(now) or all(self._matches(groups, kind, text) for text in new)
 
     def _matches(self, groups: Collection[str] | None, kind: str, name: str) -> bool:
         own = (self._by_group[group] for group in groups or () if group in self._by_group)

@@ -161,7 +161,10 @@ class DesiredState:
         planner = self._table.planner_for(wanted, forced=order is not None and order.force)
 
         def apply(record: Record) -> None:
+            regrouped = record.node.groups != wanted.groups
             record.node = wanted
+            if regrouped:
+                self._store.entry_changed()
             record.wanted = images
             record.planner = planner
             record.care = care(record.care)

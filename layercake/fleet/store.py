@@ -234,11 +234,9 @@ class Record:
 
     @property
     def meant(self) -> str:
-        """What is wanted of it now: up or off. A power cycle is off for a while, and a release has
-        its own will."""
-        if self.care.order is not None:
-            return "off"
-        return self.node.state if self.held is None else self.held.state
+        """What is wanted of it now, up or off, also by an order or a release."""
+        state = self.node.state if self.held is None else self.held.state
+        return state if self.care.order is None else "off"
 
     @property
     def goal_values(self) -> dict[str, str]:
@@ -266,7 +264,7 @@ class Store:
         self._by_id: dict[str, Record] = {}
         self._by_name: dict[str, Record] = {}
         self._in_order: list[Record] = []
-        self._names: tuple[tuple[int, int], Set[str], Mapping[str, Set[str]]] = ((0, 0), set(), {})
+        self._names: tuple[Set[str], Mapping[str, Set[str]]] | None = None
         self.revision = 1
         self.epoch = secrets.randbits(63)
         self.events: deque[Event] = deque(maxlen=HISTORY_ALL)
@@ -323,23 +321,25 @@ class Store:
         try:
             return self._by_name[name]
         except KeyError:
-            raise NotFound(
-                f"cannot find node {name!r}: it is not in the inventory",
-                hint="see `layercake node list`",
-            ) from None
+            why = f"cannot find node {name!r}: it is not in the inventory"
+            raise NotFound(why, hint="see `layercake node list`") from None
 
     def select(self, text: str) -> list[Record]:
         """The records that a node range names. Raises InputError as `ranges.expand`."""
         return [self.named(name) for name in expand(text, *self.names_and_groups())]
 
     def names_and_groups(self) -> tuple[Set[str], Mapping[str, Set[str]]]:
-        """All names, and each group's, for ranges: found out once for a revision."""
-        at = (self.revision, len(self._by_name))
-        if self._names[0] != at:
+        """All names, and each group's, for ranges: found out anew after `entry_changed`."""
+        if self._names is None:
             nodes = {record.name: record.node for record in self}
             groups = {group: frozenset(names) for group, names in groups_of(nodes).items()}
-            self._names = (at, frozenset(nodes), groups)
-        return self._names[1:]
+            self._names = (frozenset(nodes), groups)
+        return self._names
+
+    def entry_changed(self) -> None:
+        """A node came, went, or is in other groups."""
+        self._in_order = []
+        self._names = None
 
     def make(self, node: Node, planner: Planner, machine: NodeState) -> Record:
         """A new record for a node. It is in the store when it was adopted."""
@@ -358,7 +358,7 @@ class Store:
         on."""
         self._by_id[record.node.id] = record
         self._by_name[record.node.name] = record
-        self._in_order = []
+        self.entry_changed()
         self._next_row = max(self._next_row, record.row + 1)
         for adopted in self._adopted:
             adopted(record)
@@ -371,7 +371,7 @@ class Store:
         """Forgets a node."""
         self._by_id.pop(record.node.id, None)
         self._by_name.pop(record.node.name, None)
-        self._in_order = []
+        self.entry_changed()
         self.mark(record)
 
     def mark(self, record: Record) -> None:

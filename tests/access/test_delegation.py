@@ -3,6 +3,7 @@ node alone, and what config.yaml hands to the group."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -153,6 +154,60 @@ async def test_files_that_may_tell_of_others_are_not_shown(world: World) -> None
             assert answer.status == 403, await answer.text()
         async with api.post("/v1/files/diff", json={"range": OWN}, headers=bound) as answer:
             assert answer.status == 200, await answer.text()
+
+
+@pytest.mark.parametrize(
+    "site",
+    [
+        {"files": {"/etc/motd": {"content": "hi {{ name }}", "template": True}}},
+        {"bmc.boot": "network"},
+        {"tpm": "required", "secrets": "quoted"},
+        {"aliases": ["ldap"], "console": "ttyS1"},
+    ],
+    ids=lambda site: "-".join(site),
+)
+async def test_what_the_site_has_said_stays(world: World, site: dict[str, Any]) -> None:
+    """A value that is as usual is no word of an entry: to set it takes the site's word away."""
+    usual: dict[str, tuple[dict[str, Any], list[str]]] = {
+        "files": ({"files": {"/etc/motd": {"content": "{{ secret('x') }}", "template": True}}}, []),
+        "bmc.boot": ({}, ["bmc"]),
+        "tpm": ({"tpm": "none"}, []),
+        "aliases": ({"serial": "X"}, []),
+    }
+    wanted, unset = usual[next(iter(site))]
+    async with served(world.head, local=False) as api:
+        status, text = await _patch(api, await token(world.head, "root", "admin"), site)
+        assert status == 200, text
+        before = world.head.store.named(OWN).node
+        bound = await token(world.head, "ann", "admin", "physics")
+        for body in ({"set": wanted, "unset": unset}, {"set": {"secrets": "any"}}):
+            async with api.patch(f"/v1/nodes/{OWN}", json=body, headers=bound) as answer:
+                found = await answer.text()
+                assert answer.status == 403 or world.head.store.named(OWN).node == before, found
+    assert world.head.store.named(OWN).node == before
+
+
+def test_a_template_of_ones_own_is_not_handed_over_by_files() -> None:
+    everything = Delegations({"physics": Delegated(files=["*"])})
+    change = Change(OWN, Action.CHANGE, {"files./etc/x.template": (None, True)})
+    with pytest.raises(Refused):
+        everything.refuse_change(("physics",), change)
+    change = Change(OWN, Action.CHANGE, {"files./etc/x.content": ("a", "b")})
+    everything.refuse_change(("physics",), change)
+    with pytest.raises(Refused):
+        everything.refuse_change(("physics",), change, {"/etc/x"})
+
+
+async def test_groups_of_ranges_are_those_of_now(world: World) -> None:
+    """Also while a change of many nodes is carried out little by little."""
+    store = world.head.store
+    record = store.named(OWN)
+    assert [r.name for r in store.select("@physics")] == [OWN]
+    async with world.head.desire.transaction() as transaction:
+        wanted = dataclasses.replace(record.node, groups=("chemistry",))
+        world.head.desire.images(transaction, record, (), node=wanted)
+        transaction.after(store.names_and_groups)
+    assert sorted(r.name for r in store.select("@chemistry")) == [OTHER, OWN]
 
 
 def test_a_field_that_nobody_has_thought_of_is_the_sites() -> None:

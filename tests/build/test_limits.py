@@ -20,15 +20,15 @@ FOR_EVER = ["sh", "-c", "sleep 3600 & echo begun; wait"]
     ("limits", "why"),
     [
         ({"seconds": 0.0}, "it took more than 0 s"),
-        ({"disk": ALL}, "MiB free on the disk of"),
-        ({"memory": ALL}, "MiB of memory to all others"),
+        ({"disk": ALL}, "MiB are free on the disk of"),
+        ({"memory": ALL}, "MiB of memory are free"),
     ],
 )
 def test_a_program_that_reaches_a_limit_is_ended_with_all_that_it_started(
     tmp_path: Path, limits: dict[str, int], why: str
 ) -> None:
     began = time.monotonic()
-    with pytest.raises(OperationFailed, match=f"cannot wait: .*{why}.*, and was ended"):
+    with pytest.raises(OperationFailed, match=f"cannot wait: .*{why}"):
         run(FOR_EVER, "wait", "coreutils", limits=Limits(tmp_path, **limits))
     assert time.monotonic() - began < 1800.0, "its children held the pipe open"
 
@@ -58,7 +58,7 @@ def test_when_memory_ends_at_once_the_kernel_ends_a_build_first(tmp_path: Path) 
 def test_a_step_of_a_dockerfile_that_does_not_end_is_ended(context: Path, make: Build) -> None:
     step = 'RUN ["/bin/sh", "-c", "echo asleep; sleep 7200"]\n'
     (context / "Dockerfile").write_text((context / "Dockerfile").read_text() + step)
-    with pytest.raises(OperationFailed, match="it took more than 20 s, and was ended"):
+    with pytest.raises(OperationFailed, match="it took more than 20 s: it was ended"):
         make(context, limit_s=20.0)
     assert "echo asleep" not in _commands(), "nothing of it stays"
 

@@ -199,6 +199,8 @@ async def test_a_secret_of_another_node_is_compared_with_its_place(
     )
     await world.ops.inventory.apply(two, "x.yaml", None, False)
     wanted = {"bmc.password": {"file": str(secrets / "other")}}
-    with pytest.raises(Refused, match=r"the secret of n9 would go to .*10\.1\.0\.9:8000"):
+    with pytest.raises(
+        Refused, match=r"the secret of n0 would go to .*10\.1\.0\.9:8000 .*, as n9's"
+    ):
         await world.ops.inventory.change("n0", wanted, ())
     await world.ops.inventory.change("n0", wanted, (), Consent(confirm_secrets=True))

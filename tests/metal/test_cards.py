@@ -595,7 +595,7 @@ def test_the_paths_are_a_table(site: Site) -> None:
     ]
     for spec in site.rack.nodes:
         took = [round(s, 1) for s in seconds(site, spec.name).values()]
-        assert took == sorted(took) and took[0] > 0
+        assert took == sorted(took) and took[-1] > 0, "firmware may ask before the BMC has said so"
         lines.append(
             f"| {PATHS[spec.name]} | {DRIVERS[spec.name]} | {' | '.join(map(str, took))} |"
         )

@@ -61,6 +61,14 @@ def test_refused_logins_come_further_and_further_apart() -> None:
     assert breaker.admitted(now).answered(now).wait_s(now) == 0.0
 
 
+def test_one_that_was_silent_and_refuses_a_login_as_it_starts_is_tried_again_soon() -> None:
+    breaker, now = Breaker.fresh(LIMITS, 0.0), 0.0
+    for _ in range(12):
+        breaker = breaker.admitted(now).unanswered(now)
+        now += breaker.wait_s(now)
+    assert breaker.admitted(now).refused(now).wait_s(now) == LIMITS.rest_s
+
+
 def test_a_cancelled_try_lets_another_one_try_at_once() -> None:
     assert _opened(0.0).admitted(4.0).abandoned(4.5).wait_s(4.5) == 0.0
 

@@ -57,6 +57,13 @@ def _part(node: Node) -> Files:
     return found if isinstance(found, Files) else NONE
 
 
+def inline_templates(node: Node) -> set[str]:
+    """The keys of a node's files that are templates whose text stands in the entry itself."""
+    return {
+        key for key, one in _part(node).entries.items() if one.content is not None and one.template
+    }
+
+
 def _is_there(path: str, files: Collection[str], *, tree: bool) -> bool:
     """Whether it is one of the files; of a tree, whether one of them is below it."""
     return any(name.startswith(f"{path}/") for name in files) if tree else path in files

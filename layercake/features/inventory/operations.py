@@ -21,7 +21,8 @@ from layercake.api.caller import said_by
 from layercake.api.delegation import Delegations
 from layercake.base.secrets import Vault
 from layercake.features.boots.boot_sets import BootSets
-from layercake.features.files.operations import NOTHING_WANTED, FileChanges, Wanted
+from layercake.features.files import operations as files_of
+from layercake.features.files.operations import FileChanges, Wanted
 from layercake.features.guard.guard import Guard
 from layercake.features.inventory import secret_warnings as secrets
 from layercake.features.inventory.new_inventory import (
@@ -144,7 +145,7 @@ class InventoryChanges:
         """The files that an inventory uses, what becomes of them, and what a person should know of
         it; to a viewer (`brief`) nothing of files and secrets."""
         if brief:
-            return NOTHING_WANTED, [], list(new.warnings)
+            return files_of.NOTHING_WANTED, [], list(new.warnings)
         wanted = await self._files.wanted(new.all())
         files = await self._files.plan(wanted)
         of_secrets = await asyncio.to_thread(
@@ -305,11 +306,13 @@ class InventoryChanges:
         self, consent: Consent, before: Node, node: Node, changes: Iterable[Change]
     ) -> None:
         """Raises Refused for what whoever asks may not name."""
-        allowed = self._means.delegations
         for change in changes:
-            allowed.refuse_change(consent.groups, change)
+            self._means.delegations.refuse_change(
+                consent.groups, change, files_of.inline_templates(node)
+            )
         new = [name for name in node.images if name not in before.images]
-        allowed.refuse_images(consent.groups, map(self._means.desire.image, new))
+        wanted = map(self._means.desire.image, new)
+        self._means.delegations.refuse_images(consent.groups, wanted)
 
     async def take_board(self, record: Record, macs: Collection[str], by: str) -> None:
         """Makes the cards of a machine those of a node, without a person; `by` says why. Raises

@@ -84,37 +84,43 @@ async def moved(
 ) -> list[dict[str, Any]]:
     """The secrets that would go to another place than before when nodes become others, (before,
     after) in `pairs`: those of the nodes themselves, and those that are of others of all `nodes`
-    already."""
+    already. One for each node that changes."""
     told = (sent_elsewhere(old, new, parts) for old, new in pairs)
-    found = [one async for one in slowly(told) if one]
-    newly = newly_named(pairs, parts)
-    others = (of_another(node, newly, parts) for node in (nodes if newly else ()))
-    return found + [one async for some in slowly(others) for one in some]
-
-
-def newly_named(
-    pairs: Iterable[tuple[Node, Node]], parts: Mapping[str, Part]
-) -> dict[SecretRef, str]:
-    """The secrets that nodes name and did not name before, with where they would go."""
-    return {
-        ref: parts[module].secret_to(part)
+    found = {one["node"]: one async for one in slowly(told) if one}
+    newly = [
+        (new.name, ref, to)
         for old, new in pairs
-        for module, part in new.parts.items()
-        for ref in references(part)
-        if module in old.parts and module in parts and ref not in references(old.parts[module])
-    }
-
-
-def of_another(
-    node: Node, newly: Mapping[SecretRef, str], parts: Mapping[str, Part]
-) -> list[dict[str, Any]]:
-    """The secrets that are a node's already, and would go elsewhere for another node too."""
-    return [
-        {"node": node.name, "from": parts[module].secret_to(part), "to": newly[ref]}
-        for module, part in node.parts.items()
-        for ref in references(part)
-        if ref in newly and module in parts and parts[module].secret_to(part) != newly[ref]
+        if new.name not in found
+        for ref, to in _sent(new, parts) - _sent(old, parts)
     ]
+    owners = await _owners({ref for _, ref, _ in newly}, nodes, parts)
+    for name, ref, to in newly:
+        if ref in owners and owners[ref][0] != name and owners[ref][1] != to:
+            owner, place = owners[ref]
+            found[name] = {"node": name, "from": f"{place}, as {owner}'s", "to": to}
+    return list(found.values())
+
+
+async def _owners(
+    refs: set[SecretRef], nodes: Iterable[Node], parts: Mapping[str, Part]
+) -> dict[SecretRef, tuple[str, str]]:
+    """The first node that has each of these secrets, with where it goes."""
+    owners: dict[SecretRef, tuple[str, str]] = {}
+    async for node in slowly(nodes if refs else ()):
+        for ref, to in _sent(node, parts):
+            if ref in refs:
+                owners.setdefault(ref, (node.name, to))
+    return owners
+
+
+def _sent(node: Node, parts: Mapping[str, Part]) -> set[tuple[SecretRef, str]]:
+    """A node's secrets, with where each goes."""
+    return {
+        (ref, parts[module].secret_to(part))
+        for module, part in node.parts.items()
+        if module in parts
+        for ref in references(part)
+    }
 
 
 def sent_elsewhere(old: Node, new: Node, parts: Mapping[str, Part]) -> dict[str, Any] | None:
