@@ -32,6 +32,7 @@ Line = Callable[[str], None]
 LOOK_S = 0.25
 LIMIT_S = 4 * 3600.0
 FREE_DISK = 1 << 30
+SHARE_OF_DISK = 20
 FREE_MEMORY = 128 << 20
 _AVAILABLE = re.compile(r"^MemAvailable: +(\d+) kB$", re.MULTILINE)
 
@@ -42,8 +43,8 @@ LAST = ("choom", "-n", "1000", "--")
 @dataclass(frozen=True, slots=True)
 class Limits:
     """`scratch` is a directory on the disk that is written to. A program ends that runs for more
-    than `seconds`, or leaves fewer than `disk` bytes of that disk, or fewer than `memory` bytes of
-    the machine's memory, to all others."""
+    than `seconds`, or leaves to all others fewer than `disk` bytes of that disk (or than a
+    twentieth of it), or fewer than `memory` bytes of the machine's memory."""
 
     scratch: Path
     seconds: float = LIMIT_S
@@ -55,8 +56,9 @@ class Limits:
         if took > self.seconds:
             return f"it took more than {self.seconds:.0f} s"
         there = os.statvfs(self.scratch)
-        if there.f_bavail * there.f_frsize < self.disk:
-            return f"less than {self.disk >> 20} MiB are free on the disk of {self.scratch}"
+        least = min(self.disk, there.f_blocks * there.f_frsize // SHARE_OF_DISK)
+        if there.f_bavail * there.f_frsize < least:
+            return f"less than {least >> 20} MiB are free on the disk of {self.scratch}"
         if (free := available_memory()) is not None and free < self.memory:
             return f"less than {self.memory >> 20} MiB of memory are free"
         return ""

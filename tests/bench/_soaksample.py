@@ -13,8 +13,8 @@ SAMPLES = 100
 
 
 def growth(samples: Sequence[float]) -> float:
-    """How much more there is in the last tenth than in the second one, as a fraction of that: of the
-    least in each, as what is under way at a moment comes and goes, and what leaks stays."""
+    """How much more there is in the last tenth than in the second one, as a fraction of that: of
+    the least in each, as what is under way at a moment comes and goes, and what leaks stays."""
     tenth = max(1, len(samples) // 10)
     before = min(samples[tenth : 2 * tenth])
     after = min(samples[-tenth:])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from imageapi.build import tools
 from imageapi.build.tools import LAST, Limits, available_memory, run
 from layercake.kraken.errors import OperationFailed
 from tests.build.conftest import Build
@@ -25,8 +26,9 @@ FOR_EVER = ["sh", "-c", "sleep 3600 & echo begun; wait"]
     ],
 )
 def test_a_program_that_reaches_a_limit_is_ended_with_all_that_it_started(
-    tmp_path: Path, limits: dict[str, int], why: str
+    tmp_path: Path, limits: dict[str, int], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tools, "SHARE_OF_DISK", 1)  # nobody has all of it
     began = time.monotonic()
     with pytest.raises(OperationFailed, match=f"cannot wait: .*{why}"):
         run(FOR_EVER, "wait", "coreutils", limits=Limits(tmp_path, **limits))

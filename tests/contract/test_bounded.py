@@ -4,7 +4,7 @@ made in one place each, or say themselves that nothing is unpacked."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,12 +44,18 @@ def faults(path: str, tree: ast.AST) -> Iterator[str]:
             yield f"{path}:{call.lineno}: {name} without auto_decompress=False"
 
 
+def in_product(check: Callable[[str, ast.AST], Iterator[str]]) -> list[str]:
+    """What a check of one file, by its path and tree, finds in all files of the product."""
+    files = (file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    return [
+        one
+        for file in files
+        for one in check(str(file.relative_to(ROOT)), ast.parse(file.read_text()))
+    ]
+
+
 def test_nothing_is_unpacked_before_it_is_bounded() -> None:
-    found: list[str] = []
-    for package in PACKAGES:
-        for file in (ROOT / package).rglob("*.py"):
-            path = str(file.relative_to(ROOT))
-            found += faults(path, ast.parse(file.read_text()))
+    found = in_product(faults)
     assert not found, "\n".join(found)
 
 

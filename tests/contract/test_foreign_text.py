@@ -1,12 +1,12 @@
-"""What programs print and what is below /proc is somebody else's words: bytes that are no UTF-8 stop
-nobody, and only a line feed ends a line of the kernel's."""
+"""What programs print and what is below /proc is somebody else's words: bytes that are no UTF-8
+stop nobody, and only a line feed ends a line of the kernel's."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from tests.contract.test_bounded import PACKAGES, ROOT, calls
+from tests.contract.test_bounded import calls, in_product
 
 READER = "layercake/base/text.py"
 OWN_WORDS = ("/proc/cmdline", "/proc/sys/")
@@ -26,11 +26,7 @@ def faults(path: str, tree: ast.AST) -> Iterator[str]:
 
 
 def test_foreign_text_is_read_whatever_its_bytes_are() -> None:
-    found: list[str] = []
-    for package in PACKAGES:
-        for file in (ROOT / package).rglob("*.py"):
-            path = str(file.relative_to(ROOT))
-            found += faults(path, ast.parse(file.read_text()))
+    found = in_product(faults)
     assert not found, "\n".join(found)
 
 

@@ -194,8 +194,8 @@ async def test_a_secret_of_another_node_is_compared_with_its_place(
     (secrets / "other").write_text("hunter3\n")
     (secrets / "other").chmod(0o600)
     two = rack(secrets / "bmc") + (
-        '  n9: {mac: "52:54:00:00:00:99", ip: 10.1.0.99, bmc: {driver: redfish, '
-        f"address: 'https://10.1.0.8:8000', username: a, password: {{file: '{secrets}/other'}}}}}}\n"
+        '  n9: {mac: "52:54:00:00:00:99", ip: 10.1.0.99, bmc: {driver: redfish, username: a, '
+        f"address: 'https://10.1.0.8:8000', password: {{file: '{secrets}/other'}}}}}}\n"
     )
     await world.ops.inventory.apply(two, "x.yaml", None, False)
     wanted = {"bmc.password": {"file": str(secrets / "other")}}

@@ -52,7 +52,8 @@ def test_each_further_failure_doubles_the_rest_up_to_its_limit() -> None:
 
 def test_refused_logins_come_further_and_further_apart() -> None:
     breaker = Breaker.fresh(LIMITS, 0.0)
-    now, rests = 0.0, []
+    now = 0.0
+    rests = []
     for _ in range(9):
         breaker = breaker.admitted(now).refused(now)
         rests.append(breaker.wait_s(now))
@@ -62,7 +63,8 @@ def test_refused_logins_come_further_and_further_apart() -> None:
 
 
 def test_one_that_was_silent_and_refuses_a_login_as_it_starts_is_tried_again_soon() -> None:
-    breaker, now = Breaker.fresh(LIMITS, 0.0), 0.0
+    breaker = Breaker.fresh(LIMITS, 0.0)
+    now = 0.0
     for _ in range(12):
         breaker = breaker.admitted(now).unanswered(now)
         now += breaker.wait_s(now)

@@ -161,7 +161,7 @@ class InventoryChanges:
         pairs = [
             (new.known[c.node], new.nodes[c.node]) for c in changes if c.action is Action.CHANGE
         ]
-        nodes = (record.node for record in self._store)
+        nodes = (record.node for record in self._store.in_order)  # nodes may come meanwhile
         return await secrets.moved(pairs, nodes, self._means.table.parts)
 
     async def _moves(self, changes: Iterable[Change], new: NewInventory) -> list[Move]:

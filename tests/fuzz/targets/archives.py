@@ -45,7 +45,7 @@ def archive(directory: Path) -> Iterator[Target]:
     """Root file systems, OCI archives and archives of docker as tar files."""
     file = directory / "image.tar"
 
-    def take(data: bytes) -> None:
+    def detect_archive(data: bytes) -> None:
         file.write_bytes(data)
         detect(file)
 
@@ -57,7 +57,7 @@ def archive(directory: Path) -> Iterator[Target]:
     ]
     words = (b"ustar\0", b"../", b"/", b"L", b"x", b"g", b"77777777777\0", b"\x80" + b"\xff" * 11)
     make = mutate.data(seeds, words)
-    yield Target(make, take, (InputError,), slowest_s=2.0, peak_mb=128.0)
+    yield Target(make, detect_archive, (InputError,), slowest_s=2.0, peak_mb=128.0)
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ def container(directory: Path) -> Iterator[Target]:
     """container.yaml, as a person has written it or has been given it."""
     file = directory / "container.yaml"
 
-    def take(data: bytes) -> None:
+    def read_container(data: bytes) -> None:
         file.write_bytes(data)
         parse_container(container_file(str(file)))
 
@@ -81,4 +81,4 @@ def container(directory: Path) -> Iterator[Target]:
         b"]",
     )
     make = mutate.data(CONTAINERS, words)
-    yield Target(make, take, (InputError,), slowest_s=2.0, peak_mb=128.0)
+    yield Target(make, read_container, (InputError,), slowest_s=2.0, peak_mb=128.0)

@@ -178,7 +178,7 @@ def rates(directory: Path) -> Iterator[Target]:
         names = list(OF_NODES)
         world.head.store.event(world.node("n1"), POWER_CYCLED, "what another node told")
 
-        async def take(data: bytes) -> None:
+        async def post_events(data: bytes) -> None:
             try:
                 pairs = json.loads(data)
             except (ValueError, RecursionError):
@@ -198,7 +198,7 @@ def rates(directory: Path) -> Iterator[Target]:
 
         yield Target(
             mutate.documents([[[0, 500]], [[1, 200], [2, 300], [1, 200]], [[7, 599]] * 8], 0.02),
-            lambda data: loop.run_until_complete(take(data)),
+            lambda data: loop.run_until_complete(post_events(data)),
             settle=lambda: loop.run_until_complete(settle(world)),
             slowest_s=2.0,
             peak_mb=192.0,

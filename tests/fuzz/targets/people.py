@@ -38,7 +38,7 @@ def entry(directory: Path) -> Iterator[Target]:
         everywhere = loop.run_until_complete(token(world.head, "root", "admin"))
         headers = {**everywhere, "Content-Type": "application/json"}
 
-        async def take(data: bytes) -> None:
+        async def patch_entry(data: bytes) -> None:
             url = api.make_url("/v1/nodes/n0")
             async with api.session.patch(url, data=data, headers=headers) as answer:
                 assert answer.status in (200, 400, 403, 404, 409, 413), await answer.text()
@@ -47,7 +47,7 @@ def entry(directory: Path) -> Iterator[Target]:
         try:
             yield Target(
                 mutate.documents(ENTRIES),
-                lambda data: loop.run_until_complete(take(data)),
+                lambda data: loop.run_until_complete(patch_entry(data)),
                 (LayercakeError,),
                 settle=lambda: loop.run_until_complete(settle(world)),
                 slowest_s=2.0,
@@ -90,7 +90,7 @@ def frames(directory: Path) -> Iterator[Target]:
         api = loop.run_until_complete(stack.enter_async_context(served(world.head, local=False)))
         everywhere = loop.run_until_complete(token(world.head, "root", "admin"))
 
-        async def take(data: bytes) -> None:
+        async def send_frames(data: bytes) -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port)
             try:
                 key = base64.b64encode(b"0123456789abcdef").decode()
@@ -115,7 +115,7 @@ def frames(directory: Path) -> Iterator[Target]:
         try:
             yield Target(
                 mutate.data(FRAMES, (b"\x81\xfe\xff\xff", b"\x82\xff" + b"\x7f" * 8, b"\xc1\x80")),
-                lambda data: loop.run_until_complete(take(data)),
+                lambda data: loop.run_until_complete(send_frames(data)),
                 settle=lambda: loop.run_until_complete(settle(world)),
                 slowest_s=2.0,
                 peak_mb=128.0,

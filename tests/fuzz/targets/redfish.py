@@ -22,7 +22,7 @@ def target(directory: Path) -> Iterator[Target]:
     loop = asyncio.new_event_loop()
     spec = BmcSpec.from_record("n1", record("http://192.0.2.1"))
 
-    async def take(data: bytes) -> None:
+    async def drive(data: bytes) -> None:
         try:
             resources = json.loads(data)
         except (ValueError, RecursionError):
@@ -42,7 +42,7 @@ def target(directory: Path) -> Iterator[Target]:
     try:
         yield Target(
             mutate.documents(seeds, 0.02),
-            lambda data: loop.run_until_complete(take(data)),
+            lambda data: loop.run_until_complete(drive(data)),
             slowest_s=2.0,
             peak_mb=128.0,
         )
