@@ -134,9 +134,13 @@ class BootState:
         """A transfer to the node has ended, all of it."""
         data = {"file": name, "bytes": size, "seconds": round(seconds, 3)}
         window = self.windows.by_node.get(node.id)
-        if step is Step.SCRIPT and window is not None and window.configuration:
+        if step is Step.SCRIPT and window is not None:
             # what a TPM says of the boot is held against it (layercake/features/tpm)
-            data |= {"configuration": window.configuration, "window": mark_of(window.token)}
+            data |= {
+                "boot": node.boot_set,
+                "configuration": window.configuration,
+                "window": mark_of(window.token),
+            }
         self.recorder.note(
             Note(
                 node.id,

@@ -90,7 +90,8 @@ class HeadRun(HeadClient):
                 for key, value in config.items()
                 if key not in ("secrets", "more_networks", "files")
             }
-            config["boot"] = {key: value for key, value in config["boot"].items() if key != "dns"}
+            for section, name in (("boot", "dns"), ("images", "privileges")):
+                config[section] = {k: v for k, v in config[section].items() if k != name}
         path.write_text(yaml.safe_dump(config))
 
     def start(self, limit_s: float = 120.0) -> None:

@@ -60,6 +60,7 @@ class Health:
     A check that takes longer than `timeout_s` has failed; `retries` failures in a row make the
     container unhealthy. For `start_s` seconds after its start failures do not count; that is 120 if
     systemd itself is asked. `allow_failed` names the units that may have failed all the same.
+    A check that says more than 1 MiB has failed.
     """
 
     kind: str

@@ -27,6 +27,7 @@ from layercake.features.guard.settings import GuardSettings
 from layercake.features.logs.settings import LogSettings
 from layercake.features.webhooks.settings import WebhookSettings
 from layercake.head import modules
+from layercake.head.addresses import reached_at
 from layercake.inventory import structs
 from layercake.inventory.problems import Problems
 from layercake.inventory.yaml_marks import Table
@@ -263,12 +264,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def agent_addresses(self) -> list[str]:
-        """All addresses at which the API may be reached."""
-        try:
-            more = [str(ipaddress.ip_address(self.api_listen or self.address))]
-        except ValueError:  # a name
-            more = []
-        return list(dict.fromkeys([*self.addresses, *more]))
+        """All addresses at which nodes can reach the API, as far as the machine has them now."""
+        return list(dict.fromkeys([*self.addresses, *reached_at(self.api_listen or self.address)]))
 
     @property
     def agent_ports(self) -> list[int]:

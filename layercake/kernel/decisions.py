@@ -81,6 +81,11 @@ class Decisions:
         for hook in hooks(self._all, lambda running: running.claimed):
             hook(record, data)
 
+    async def tpm_cleared(self, record: Record) -> None:
+        """A node's TPM was cleared. Raises OperationFailed."""
+        for hook in hooks(self._all, lambda running: running.tpm_cleared):
+            await hook(record)
+
     async def change_cards(self, record: Record, macs: Sequence[str], by: str) -> None:
         """Makes these MAC addresses a node's. Raises LayercakeError."""
         hook = next(hooks(self._all, lambda running: running.change_cards), None)

@@ -72,6 +72,7 @@ class Running:
     makes the cards of a machine those of a node. `boot_sets` chooses what machines boot,
     `kernel_modules` says where the modules of the kernel are that a node has booted, `image` gives
     an image by its name or raises NotFound, `matching` those of some nodes that a query means.
+    `tpm_cleared` is told of a node whose TPM has forgotten its owner.
     """
 
     parts: Sequence[object] = ()
@@ -103,6 +104,7 @@ class Running:
     kernel_modules: Callable[[Record], Mapping[str, Any] | None] | None = None
     image: Callable[[str], WantedImage] | None = None
     matching: Matching | None = None
+    tpm_cleared: Callable[[Record], Awaitable[None]] | None = None
 
 
 class Matching(Protocol):

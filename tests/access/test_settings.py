@@ -114,7 +114,7 @@ async def test_a_browser_needs_the_certificate_of_its_person(
         assert found == status
 
 
-@pytest.mark.parametrize("who", ["ann", "token:ann", "oidc:", "local:a\nb", "oidc:" + "x" * 65])
+@pytest.mark.parametrize("who", ["ann", "token:ann", "oidc:", "local:a\nb", "oidc:" + "x" * 256])
 async def test_a_certificate_is_for_a_person(
     network: Network, who: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,6 +91,9 @@ class Machine:
         self.done.append("session")
         record.session = None
 
+    async def tpm_cleared(self, record: Record) -> None:
+        self.done.append("tpm counts anew")
+
     async def forget_keys(self, record: Record) -> str:
         self.keeps("forget")
         self.done.append("forget")
@@ -183,6 +186,7 @@ async def test_all_steps_are_done_in_their_order_and_the_images_come_back(site: 
         "cycle",
         "erase",
         "clear-tpm",
+        "tpm counts anew",
         "forget",
         "password",
         "session",

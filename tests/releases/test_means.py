@@ -38,6 +38,7 @@ def means(world: World, asked: list[tuple[str, Any]], *, answers: bool = True) -
         head.kernel.orders.give_now,
         ask,
         head.modules.notifier.changed,
+        head.kernel.running.decisions.tpm_cleared,
     )
 
 

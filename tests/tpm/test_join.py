@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -54,9 +55,10 @@ async def joins(
     change: Callable[[dict[str, Any]], dict[str, Any]] = dict,
     reset: bool = True,
     token: str = "",
+    boot: str = "",
 ) -> tuple[int, dict[str, Any]]:
     """A boot of n0, from the token to the answer: what the agent's link does. With `reset` the
-    machine starts anew for it."""
+    machine starts anew for it; `boot` is the boot set that it says it has booted."""
     if tpm is not None and reset:
         await asyncio.to_thread(tpm.boot_again)
     token = token or world.head.joining.open(world.node("n0"), 60)
@@ -67,6 +69,7 @@ async def joins(
         "mac": mac,
         "version": "1",
         "tpm": True,
+        "boot": boot,
     }
     loop = asyncio.get_running_loop()
 
@@ -424,3 +427,45 @@ async def test_tpms_of_makers_that_nobody_knows_are_not_recorded(
         assert world.head.part(Tpms).of(world.node("n0")).ek == ""
         assert (await joins(world, client, tpm))[0] == 200
         assert world.head.part(Tpms).of(world.node("n0")).ek == fingerprint(tpm.wire)
+
+
+async def test_a_tpm_that_was_cleared_in_a_release_joins_again(
+    world: World, client: TestClient[Any, Any], tpm: SoftTpm
+) -> None:
+    """TPM2_Clear has it count its resets from 0, with the endorsement key that it had."""
+    await wanted(world, "tpm: recorded, tpm_registers: [4, 7, 9]")
+    for _ in range(3):
+        assert (await joins(world, client, tpm))[0] == 200
+    await wanted(world, "tpm: required, tpm_registers: [4, 7, 9]")
+
+    def clear() -> None:
+        with contextlib.closing(tpm.wire()) as wire:
+            Tpm(wire).clear()
+
+    await asyncio.to_thread(clear)
+    assert (await joins(world, client, tpm))[0] == 403, "it counts fewer, and nobody has said why"
+    await world.head.kernel.running.decisions.tpm_cleared(world.node("n0"))
+    await asyncio.to_thread(clear)
+    assert (await joins(world, client, tpm))[0] == 200
+    assert (await joins(world, client, tpm, reset=False))[0] == 403, "the next is compared again"
+
+
+async def test_the_boot_set_that_was_sent_joins_when_another_is_wanted_meanwhile(
+    world: World, client: TestClient[Any, Any], tpm: SoftTpm
+) -> None:
+    """`boot default` between the boot script and the join."""
+    await wanted(world, "tpm: recorded, tpm_registers: [4, 7, 9]")
+    assert (await joins(world, client, tpm))[0] == 200
+    await wanted(world, "tpm: required, tpm_registers: [4, 7, 9]")
+    record = world.node("n0")
+
+    async def boots(*, of_this_boot: bool) -> int:
+        token = world.head.joining.open(record, 60)
+        window = mark_of(token if of_this_boot else "that of an earlier boot")
+        data = {"configuration": "", "window": window, "boot": "of-before"}
+        world.head.store.event(record, SCRIPT_SENT, "sent boot script", data=data)
+        return (await joins(world, client, tpm, token=token, boot="of-before"))[0]
+
+    assert await boots(of_this_boot=False) == 403
+    assert "was to boot none" in trouble(world)
+    assert await boots(of_this_boot=True) == 200

@@ -9,6 +9,7 @@ kernel, and goes with the cgroup.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import socket
 import struct
@@ -35,6 +36,7 @@ _ROUTING = 43
 
 _V4_DESTINATION = 16
 _V6_DESTINATION = 24
+_V4_HEADER = 20
 _V6_HEADER = 40
 _BUFFER = -64
 """Where on the program's stack the packet's header is read to."""
@@ -140,11 +142,16 @@ def program(head: HeadPorts) -> bytes:
 
 
 def _match_v4(code: _Program, addresses: list[bytes]) -> None:
-    """Leaves the header's length in register 7, the protocol in 9."""
+    """Leaves the header's length in register 7, the protocol in 9. With options in the header the
+    packet's address may not be where it goes (RFC 791, source routes; anybody may set them)."""
     code.append(0xBF, 7, 8)
     code.append(0x57, 7, 0, 0, 15)
     code.append(0x67, 7, 0, 0, 2)  # it is counted in words
     code.from_stack(9, 1, 9)
+    code.jump_if_equal(7, _V4_HEADER, "plain")
+    code.jump_if_equal(9, _TCP, "drop")
+    code.jump_if_equal(9, _UDP, "drop")
+    code.label("plain")
     code.from_stack(1, 4, _V4_DESTINATION)
     for packed in addresses:
         code.jump_if_equal(1, _as_loaded(packed)[0], "ports")
@@ -212,7 +219,10 @@ def _attach(cgroup: Path, handle: int) -> None:
 
 def _bpf(command: int, attributes: bytes) -> int:
     padded = ctypes.create_string_buffer(attributes, _ATTRIBUTES)
-    done: int = _libc.syscall(_BPF[os.uname().machine], command, padded, _ATTRIBUTES)
+    call = _BPF.get(os.uname().machine)
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    done: int = _libc.syscall(call, command, padded, _ATTRIBUTES)
     if done < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -4,11 +4,13 @@ namespace of its own.
 It may unmount what crun has mounted inside. Mounts that come together by propagation from a mount
 namespace of another user namespace are locked to each other (mount_namespaces(7)): so its /proc is
 made on the node, with all masks, and arrives as one. The kernel mounts no second one then, as some
-of the first is covered.
+of the first is covered. What is masked of /sys is not locked: such a container may
+uncover it, and read what the node lets any user read there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -58,30 +60,34 @@ def _lock(pid: int, place: Path) -> None:
     root = place / "root"
     for directory in (proc, root):
         directory.mkdir(parents=True, exist_ok=True)
-    with Path("/proc/thread-self/ns/mnt").open() as own, Path(f"/proc/{pid}/ns/mnt").open() as its:
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context(Path("/proc/thread-self/ns/mnt").open())
+        its = stack.enter_context(Path(f"/proc/{pid}/ns/mnt").open())
         _done(_libc.unshare(CLONE_FS))
         _done(_libc.setns(its.fileno(), CLONE_NEWNS))
-        plain = _clone("/proc")
+        plain = _clone("/proc", stack)
         _done(_libc.umount2(b"/proc", MNT_DETACH))
         mount.mount("none", Path("/"), "", _MS_SHARED)
-        peer = _clone("/")
+        peer = _clone("/", stack)
         _done(_libc.setns(own.fileno(), CLONE_NEWNS))
-    try:
-        _attach(plain, proc)
-        _cover(proc)
-        _attach(peer, root)
-        mount.mount(str(proc), root / "proc", "", MS_BIND | MS_REC)
-    finally:
-        os.close(plain)
-        os.close(peer)
-        mount.mount("none", root, "", _MS_PRIVATE)  # what has arrived inside stays there
-        for directory in (root, proc):
-            _libc.umount2(os.fsencode(directory), MNT_DETACH)
+        try:
+            _attach(plain, proc)
+            _cover(proc)
+            _attach(peer, root)
+            mount.mount(str(proc), root / "proc", "", MS_BIND | MS_REC)
+        finally:
+            mount.mount("none", root, "", _MS_PRIVATE)  # what has arrived inside stays there
+            for directory in (root, proc):
+                _libc.umount2(os.fsencode(directory), MNT_DETACH)
     tree.remove(place)
 
 
-def _clone(path: str) -> int:
-    return _done(_libc.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), _CLONE | os.O_CLOEXEC))
+def _clone(path: str, stack: contextlib.ExitStack) -> int:
+    """A copy of what is mounted, as a descriptor that the stack closes."""
+    flags = _CLONE | os.O_CLOEXEC
+    made = _done(_libc.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), flags))
+    stack.callback(os.close, made)
+    return made
 
 
 def _attach(mounted: int, target: Path) -> None:

@@ -27,6 +27,7 @@ from layercake.fleet.store import Store
 from layercake.kraken.errors import OperationFailed
 
 records = logging.getLogger(AUDIT)
+records.propagate = False
 DAY_S = 86400.0
 FIRST_S = 3600.0
 LONG = 200

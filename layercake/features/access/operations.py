@@ -7,7 +7,7 @@ import math
 from layercake.agents.pki import Authority, person_name
 from layercake.api.caller import Caller, printable
 from layercake.base.text import nearest
-from layercake.features.access.people import WORD
+from layercake.features.access.people import SUBJECT
 from layercake.features.access.tokens import Token, Tokens
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Store
@@ -98,7 +98,7 @@ class TokenChanges:
     def certify_person(self, who: str) -> dict[str, str]:
         """The same for a person: "oidc:SUBJECT" or "local:NAME". Raises InputError."""
         kind, _, name = who.partition(":")
-        if kind not in _PEOPLE or not name or len(name) > WORD or printable(name, WORD) != name:
+        if kind not in _PEOPLE or not name or printable(name, SUBJECT) != name:
             raise InputError(
                 f"cannot make a certificate for {who[:80]!r}: it is no person",
                 hint="oidc:SUBJECT, or local:NAME of a user of the head",

@@ -53,6 +53,7 @@ LEEWAY_S = 30.0
 BIGGEST = 1 << 20
 LONGEST = 8000
 WORD = 64
+SUBJECT = 255
 
 
 def claim_values(value: object) -> list[str]:
@@ -214,7 +215,7 @@ class People:
             grant.exec,
             address,
             program,
-            printable(str(claims["sub"]), WORD),
+            printable(str(claims["sub"]), SUBJECT),
             float(claims["exp"]),
         )
 

@@ -86,13 +86,11 @@ class AuditRecords(logging.Handler):
         if self._senders:
             self._logger.addHandler(self)
             self._logger.setLevel(logging.DEBUG)
-            self._logger.propagate = False
 
     def stop(self) -> None:
         """No more."""
         self._logger.removeHandler(self)
         self._logger.setLevel(logging.NOTSET)
-        self._logger.propagate = True
 
     def emit(self, record: logging.LogRecord) -> None:
         """One record."""

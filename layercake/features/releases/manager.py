@@ -70,6 +70,9 @@ class NodeActions(Protocol):
     def end_session(self, record: Record) -> None:
         """Ends a node's session, and its token."""
 
+    def tpm_cleared(self, record: Record, /) -> Awaitable[None]:
+        """A node's TPM was cleared, and counts from 0 again. Raises OperationFailed."""
+
     async def forget_keys(self, record: Record) -> str:
         """Forgets the keys that were made for a node; what it was, for people. On disk when it
         returns. Raises OperationFailed."""
@@ -404,6 +407,7 @@ class ReleaseManager:
                 answer = await self._means.ask_node(record, {"kind": "clear-tpm"})
                 if answer.get("cleared") is not True:
                     return Ended("left", "the machine has none")
+                await self._means.tpm_cleared(record)
                 return Ended(detail="its owner is cleared")
             await self._sleep(ASK_S)
 

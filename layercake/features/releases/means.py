@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,8 @@ CONSOLE = "console.forget"
 @dataclass(frozen=True, slots=True)
 class HeadNodeActions:
     """See manager.NodeActions. `give_order` has the engine do something to a node's power, `ask`
-    asks the module that offers a call, and `changed` has the modules told of a node anew."""
+    asks the module that offers a call, `changed` has the modules told of a node anew, and
+    `tpm_cleared` whoever keeps what its TPM has shown."""
 
     store: Store
     desire: DesiredState
@@ -41,6 +42,7 @@ class HeadNodeActions:
     give_order: Callable[[Record, Order], None]
     ask: password.Ask
     changed: Callable[[Record], None]
+    tpm_cleared: Callable[[Record], Awaitable[None]]
 
     async def ask_node(self, record: Record, request: dict[str, Any]) -> Mapping[str, Any]:
         """See NodeActions."""

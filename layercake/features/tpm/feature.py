@@ -27,6 +27,7 @@ def _start(kernel: Kernel) -> Running:
         (tpms, operations),
         load=tpms.load,
         removed=tpms.removed,
+        tpm_cleared=tpms.cleared,
         routes=(TpmRoutes(operations),),
         node_routes=check.routes(),
         troubles={"tpm": tpms.troubles},

@@ -10,7 +10,7 @@ import hmac
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -45,6 +45,18 @@ class Boot:
     name: str
     address: str
     window: str
+
+
+class Sent(NamedTuple):
+    """What the head has sent for a boot: what stands for the token in it, which nobody else can
+    name, the SHA-256 of GRUB's configuration, "" where the boot has none, and the boot set."""
+
+    window: str = ""
+    configuration: str = ""
+    boot: str = ""
+
+
+NOTHING_SENT = Sent()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,7 @@ class Tpms:
         self._gone: list[str] = []
         self._challenges: dict[str, Challenge] = {}
         self._passes: dict[str, Pass] = {}
-        self._sent: dict[str, tuple[str, str]] = {}
+        self._sent: dict[str, Sent] = {}
         self.authorities: Sequence[x509.Certificate] = ()
         """Of the makers of TPMs."""
 
@@ -109,12 +121,10 @@ class Tpms:
                 self._known[known.node] = known
 
     def note_event(self, event: Event) -> None:
-        """Keeps what the head has sent for a boot: of GRUB's configuration its digest, and what
-        stands for the token in it, which nobody else can name."""
-        sent = event.data.get("configuration")
-        window = event.data.get("window")
-        if event.node and isinstance(sent, str) and isinstance(window, str):
-            self._sent[event.node] = (window, sent)
+        """Keeps what the head has sent for a boot."""
+        said = [event.data.get(name, "") for name in ("window", "configuration", "boot")]
+        if event.node and said[0] and all(isinstance(value, str) for value in said):
+            self._sent[event.node] = Sent(*said)
 
     # -- what is known
 
@@ -215,14 +225,16 @@ class Tpms:
         except (InputError, Refused) as error:
             return await self.without(record, boot, error.message)
         before = self.of(record)
-        window, sent = self._sent.get(record.name, ("", ""))
+        sent = self._sent.get(record.name, NOTHING_SENT)
+        if sent.window != boot.window:
+            sent = NOTHING_SENT
         verdict = judging.judge(
             self.part(record),
             before,
             shown,
-            self._ordered(record),
+            sent.boot or self._ordered(record),
             self._adopted(record),
-            log.configuration_trouble(steps, sent if window == boot.window else ""),
+            log.configuration_trouble(steps, sent.configuration),
         )
         logs = await self._rows.logs(record.node.id)
         lines = verdict.troubles + _differences(verdict, logs, steps, shown)
@@ -357,6 +369,12 @@ class Tpms:
         await self._rows.remove(record.node.id)
         for kept in (self._known, self._challenges, self._passes):
             kept.pop(record.node.id, None)
+
+    async def cleared(self, record: Record) -> None:
+        """A node's TPM was cleared (TPM2_Clear), by which it counts its resets from 0 again. Raises
+        OperationFailed."""
+        if (known := self._known.get(record.node.id)) is not None:
+            await self._write(replace(known, resets=0, window=""), None)
 
     def removed(self, record: Record) -> None:
         """A node is gone from the inventory. Its row goes with the next one that is written."""
