@@ -16,7 +16,6 @@ from layercake.client.output import BOLD, DIM, GREEN, STYLES, Output, clean, for
 from layercake.client.watch import poll
 from layercake.features.guard.commands import alarms
 from layercake.features.rolls.commands import OVER, roll_line
-from layercake.inventory.ranges import fold
 
 LETTERS = {
     "converged": "●",
@@ -134,18 +133,15 @@ def picture(
 
 
 def _causes(causes: Mapping[str, Any], out: Output) -> Iterator[str]:
-    listed = causes["causes"]
+    listed = [cause for cause in causes["causes"] if cause["status"] != "silent"]
     for cause in listed[:_SHOWN_CAUSES]:
         text = (
-            f"{len(cause['nodes'])} {cause['status']}, since "
-            f"{format_duration(cause['longest_s'])}: "
-            f"{cause['text']}"
+            f"{len(cause['nodes'])} {cause['status']} for "
+            f"{format_duration(cause['longest_s'])}: {cause['text']}"
         )
         yield out.styled(clean(text)[:_ROOM], STYLES.get(cause["status"], BOLD))
-        names = fold(cause["nodes"])
-        yield out.styled(
-            clean(f"    {names}  next: {cause['next'].replace('NODE', names)}")[:_ROOM], DIM
-        )
+        step = cause["command"] or cause["next"]
+        yield out.styled(clean(f"    {cause['range']}  next: {step}")[:_ROOM], DIM)
     if len(listed) > _SHOWN_CAUSES:
         yield out.styled(f"{len(listed) - _SHOWN_CAUSES} more causes: layercake explain", DIM)
 

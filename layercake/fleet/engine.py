@@ -53,6 +53,9 @@ class Gate(Protocol):
     def failed(self, record: Record, why: str, *, for_good: bool) -> None:
         """An attempt failed; `for_good`: the engine has stopped trying."""
 
+    def spares(self, record: Record) -> bool:
+        """Whether what fails now says nothing about the node."""
+
 
 class Engine:
     """Feeds events to the nodes' state machines and carries out the effects. `gate` gives who says
@@ -168,8 +171,15 @@ class Engine:
                 log.exception("a tick of the engine failed")
 
     def _step(self, record: Record, event: Event) -> None:
+        gate = self._gate()
         machine, effects = converge.step(
-            record.planner, Where.HEAD, record.machine, event, self._clock(), self._jitter
+            record.planner,
+            Where.HEAD,
+            record.machine,
+            event,
+            self._clock(),
+            self._jitter,
+            spared=gate is not None and gate.spares(record),
         )
         if machine is record.machine and not effects:
             return

@@ -12,6 +12,7 @@ that are easy to get wrong:
   power-cycled for ever; they are forgotten when that mutation completes, when something else is
   wanted, when a person clears the node, and when the goal was met for STABLE_S.
 - What has stalled is as good as timed out, however early: the machine hangs, and is started anew.
+- What fails while its domain is in an outage (`spared`) does not count against a node.
 - A loop in which everything completes (a power supply that trips after each power-on) is bounded by
   ROUNDS_LIMIT.
 - Values put down by a timeout are assumptions: they give way to evidence (Planner.observe).
@@ -26,7 +27,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from layercake.kraken import transitions
+from layercake.kraken import outcome, transitions
 from layercake.kraken.backoff import backoff
 from layercake.kraken.facts import (
     BACKOFF_CAP_S,
@@ -125,12 +126,15 @@ def step(
     event: Event,
     now: float,
     jitter: Callable[[], float],
+    *,
+    spared: bool = False,
 ) -> tuple[NodeState, tuple[Effect, ...]]:
     """The node after an event, and what the caller has to do about it, in order.
 
-    `jitter` gives a number in [0, 1). Returns the same NodeState object if nothing changed. Raises
-    DeclarationError for a discovery of undeclared variables or values: the boundary where they came
-    in has to refuse those.
+    `jitter` gives a number in [0, 1). `spared`: what fails now says nothing about the node, as in
+    an outage: it is tried again, and does not count. Returns the same NodeState object if nothing
+    changed. Raises DeclarationError for a discovery of undeclared variables or values: the boundary
+    where they came in has to refuse those.
     """
     if transitions.is_plain(node, now, ROUNDS_LIMIT):
         key = transitions.cache_key(actor, node, event, now, STABLE_S)
@@ -144,7 +148,7 @@ def step(
             )
             if cached is not None:
                 return transitions.replay(cached, node, event, now)
-    return compute(planner, actor, node, event, now, jitter)
+    return compute(planner, actor, node, event, now, jitter, spared=spared)
 
 
 def compute(
@@ -154,9 +158,11 @@ def compute(
     event: Event,
     now: float,
     jitter: Callable[[], float],
+    *,
+    spared: bool = False,
 ) -> tuple[NodeState, tuple[Effect, ...]]:
     """What `step` means: it only remembers what this leads to (transitions.py)."""
-    turn = _Turn(planner, actor, node, now, jitter)
+    turn = _Turn(planner, actor, node, now, jitter, spared=spared)
     turn.apply(event)
     turn.expire()
     turn.decide()
@@ -173,12 +179,15 @@ class _Turn:
         node: NodeState,
         now: float,
         jitter: Callable[[], float],
+        *,
+        spared: bool,
     ) -> None:
         self.planner = planner
         self.actor = actor
         self.given = self.node = node
         self.now = now
         self.jitter = jitter
+        self.spared = spared
         self.effects: list[Effect] = []
         self.news = False
         self.permitted = ""
@@ -262,9 +271,9 @@ class _Turn:
 
     def judge_active(self, active: Active, mutation: Mutation) -> None:
         """Ends the mutation under way when it has reached what it is for, or led elsewhere."""
-        if self.reached(mutation):
+        if outcome.reached(mutation, self.value):
             self.complete(active)
-        elif astray := self.astray(mutation):
+        elif astray := outcome.astray(mutation, self.value):
             if active.superseded:
                 self.drop(astray)
                 return
@@ -277,39 +286,13 @@ class _Turn:
         name = quarantine.mutation
         if name not in self.planner:
             self.forgive(f"{name} is no longer among the mutations")
-        elif not self.circling() and self.came_true(self.planner.mutation(name), values):
+        elif not self.circling() and outcome.came_true(
+            self.planner.mutation(name), values, self.value
+        ):
             self.forgive(f"what {name} is for was discovered after all")
 
     def value(self, variable: str) -> str:
         return self.planner.layout.get(self.node.state, variable)
-
-    def reached(self, mutation: Mutation) -> bool:
-        """Whether all its changes are there; a discovery has succeeded with any value that is
-        known."""
-        return all(
-            self.value(k) != UNKNOWN if a == UNKNOWN else self.value(k) == b
-            for k, (a, b) in mutation.changes.items()
-        )
-
-    def astray(self, mutation: Mutation) -> str:
-        """What a mutation led to instead, "" if it did not go wrong. Values that are gone do not
-        count: others take those away."""
-        for variable, (before, after) in mutation.changes.items():
-            value = self.value(variable)
-            if UNKNOWN not in (before, value) and value not in (before, after):
-                return f"{variable} became {value} instead of {after}"
-        return ""
-
-    def came_true(self, mutation: Mutation, values: Mapping[str, str]) -> bool:
-        """Whether a discovery gives what the mutation is for. Of one that discovers, the newly
-        known variables are enough."""
-        wanted = {k: mutation.changes[k] for k in mutation.discovers} or mutation.changes
-        if not any(values.get(k, UNKNOWN) != UNKNOWN for k in wanted):
-            return False
-        return all(
-            self.value(k) != UNKNOWN if a == UNKNOWN else self.value(k) == b
-            for k, (a, b) in wanted.items()
-        )
 
     def barred(self) -> bool:
         """Whether only a person or another wish ends the quarantine."""
@@ -377,16 +360,23 @@ class _Turn:
         if active is None:
             return
         name = active.mutation
+        if self.spared:
+            self.try_again(active, error, max(1, self.node.attempts.get(name, 0)))
+            return
         count = self.node.attempts.get(name, 0) + 1
         self.set(active=None, attempts={**self.node.attempts, name: count}, last_error=error)
         if name in self.planner and count >= self.planner.mutation(name).retries:
             self.effects.append(AttemptFailed(name, active.attempt, error, None))
             self.quarantine(name, error, count)
             return
-        retry_at = self.now + rest(count, self.jitter())
-        self.set(not_before=retry_at)
+        self.try_again(active, error, count)
+
+    def try_again(self, active: Active, error: str, failures: int) -> None:
+        """The attempt has failed, and the next one is due after so many failures in a row."""
+        retry_at = self.now + rest(failures, self.jitter())
+        self.set(active=None, last_error=error, not_before=retry_at)
         self.news = False
-        self.effects.append(AttemptFailed(name, active.attempt, error, retry_at))
+        self.effects.append(AttemptFailed(active.mutation, active.attempt, error, retry_at))
 
     def quarantine(self, name: str, reason: str, attempts: int) -> None:
         quarantine = Quarantine(name, reason, self.now, attempts)

@@ -97,13 +97,16 @@ def test_trouble_comes_first_and_a_large_rack_is_counted() -> None:
     outage = {"where": "group r1", "seconds": 61, "silent": 400, "members": 500}
     causes = {
         "causes": [
+            {"status": "silent", "text": "the outage that stands on top", "nodes": ["n1"]},
             {
                 "status": "quarantined",
                 "text": "no DISCOVER\x1b[2J",
+                "range": "n[0,7]",
                 "nodes": ["n0", "n7"],
                 "longest_s": 180,
-                "next": "layercake node clear NODE",
-            }
+                "next": "mend it",
+                "command": "layercake node clear n[0,7]",
+            },
         ],
         "well": 9,
     }
@@ -128,7 +131,7 @@ def test_trouble_comes_first_and_a_large_rack_is_counted() -> None:
     )
     assert len(lines) <= 19 and "more groups" in "\n".join(lines) and "\x1b" not in "".join(lines)
     assert "r0                 500  428 converged, 72 quarantined" in lines
-    assert any(line.startswith("2 quarantined, since 3m: no DISCOVER") for line in lines)
+    assert any(line.startswith("2 quarantined for 3m: no DISCOVER") for line in lines)
     assert any("next: layercake node clear n[0,7]" in line for line in lines)
     assert lines[-1].startswith("roll 4 to b:2") and "roll 3" not in "".join(lines)
 

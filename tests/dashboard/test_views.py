@@ -8,6 +8,8 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from layercake.documentation import howto, url_path
+from layercake.features.guard.guard import Guard
+from layercake.features.guard.outage import Outage
 from layercake.fleet import events
 from layercake.kraken.converge import Discovered, Failed
 from pxe.events import OTHER_SERVER
@@ -55,6 +57,7 @@ def quarantine(site: Site, name: str, reason: str) -> None:
         if active is not None:
             site.world.head.engine.post(record, Failed(active.mutation, active.attempt, reason))
         site.world.tick(5)
+        site.up(*(other.name for other in site.world.head.store if other.session is not None))
     raise AssertionError(f"{name} is still tried")
 
 
@@ -64,7 +67,8 @@ async def test_what_is_wrong_names_a_planted_cause_and_the_next_step_first(
     quarantine(site, "n06", "the BMC at 10.2.0.6 refuses the password")
     first = look.page.locator(".cause").filter(has_text="refuses the password")
     await expect(first).to_contain_text("quarantined", timeout=PATIENT)
-    await expect(first.locator(".next")).to_have_text("mend it, then layercake node clear n06")
+    await expect(first.locator(".next")).to_contain_text("layercake node clear n06")
+    await first.get_by_role("button", name="More").click()
     await expect(first.get_by_role("link", name="docs: bmc-troubles")).to_have_attribute(
         "href", url_path(howto("bmc-troubles"))
     )
@@ -85,7 +89,7 @@ async def test_what_is_wrong_beside_that_nodes_are_not_as_wanted_comes_last(
     await look.view("#/")
     last = look.page.locator(".cause").last
     await expect(last).to_contain_text("192.0.2.66 <b>, which is not expected", timeout=PATIENT)
-    await expect(last.locator(".next")).to_have_text(
+    await expect(last.locator(".next code")).to_have_text(
         "layercake events --security --kind dhcp.other-server"
     )
     page = "beside-another-dhcp-server"
@@ -103,6 +107,49 @@ async def test_an_outage_and_a_freeze_are_on_top_of_every_view(site: Site, look:
     )
     await site.world.ops.care.thaw("", "ann")
     await expect(alarms).to_be_empty(timeout=PATIENT)
+
+
+async def test_a_head_that_hangs_is_told_of_and_how_old_the_picture_is(
+    site: Site, look: Look
+) -> None:
+    """It takes connections, and says nothing: what is open is no sign of life."""
+    await look.view("#/")
+    link = look.page.locator("#link")
+    await expect(link).to_have_text("live", timeout=PATIENT)
+    await look.page.route("**/v1/session", lambda route: asyncio.sleep(3600))
+    await expect(link).to_contain_text(
+        "the head does not answer; what is shown is", timeout=PATIENT
+    )
+    await expect(look.page.locator("#content")).to_have_class("old")
+    since = await look.page.evaluate("performance.now() / 1000")
+    told = float(await look.page.locator("#link .age").get_attribute("data-since") or 0)
+    assert since - told < 8.0, "the next but one sign of life was missed"
+    await look.page.unroute("**/v1/session")
+    await expect(link).to_have_text("live", timeout=PATIENT)
+    await expect(look.page.locator("#content")).not_to_have_class("old")
+
+
+async def test_an_outage_is_the_first_cause_and_a_line_elsewhere(site: Site, look: Look) -> None:
+    silent = [f"n0{number}" for number in range(4)]
+    outage = Outage("rack0", 0.0, frozenset(site.world.node(n).node.id for n in silent), 4)
+    whole = Outage("", 0.0, outage.silent, 8)
+    for name in silent:
+        site.world.head.engine.post(site.world.node(name), Discovered({"run": "UNKNOWN"}, "it"))
+    site.world.head.part(Guard).outages.replace_all({"rack0": outage, "": whole})
+    await look.view("#/rack")
+    line = look.page.locator("#alarms .outage")
+    await expect(line).to_have_count(1, timeout=PATIENT)
+    await expect(line).to_contain_text("Outage of domain rack0: 4 of 4 nodes silent")
+    await look.view("#/")
+    first = look.page.locator(".cause").first
+    await expect(first).to_contain_text("an outage of domain rack0", timeout=PATIENT)
+    await expect(first.locator(".range").first).to_have_text("n[00-03]")
+    await expect(first.get_by_role("button", name="End the outage")).to_be_visible()
+    await expect(line).to_be_hidden()
+    await first.get_by_role("button", name="More").click()
+    await expect(first.locator("dl")).to_contain_text("power, switch, uplink, relay")
+    site.world.head.part(Guard).outages.replace_all({})
+    site.up(*silent)
 
 
 async def test_a_change_on_a_node_reaches_the_rack(site: Site, look: Look) -> None:
@@ -161,7 +208,7 @@ async def test_after_a_restart_of_the_head_the_page_is_right_again(site: Site, l
     await look.view("#/rack")
     await expect(look.page.locator(".legend")).to_contain_text("converged 6", timeout=PATIENT)
     await site.stop()
-    await expect(look.page.locator("#link")).to_contain_text("not connected")
+    await expect(look.page.locator("#link")).to_contain_text("old")
     await site.start()
     await expect(look.page.locator("#link")).to_have_text("live", timeout=PATIENT)
     look.said.clear()

@@ -12,6 +12,7 @@ from layercake.kraken.converge import (
     Cancel,
     Cleared,
     DesiredChanged,
+    Failed,
     Quarantine,
     Quarantined,
     Start,
@@ -77,6 +78,29 @@ def test_attempts_are_bounded(planner: Planner) -> None:
     assert isinstance(quarantined, Quarantined)
     assert quarantined.quarantine == Quarantine("power-on", "BMC says no", m.now, 3)
     assert m.node.wake == NEVER and m.active == ""
+
+
+def test_what_is_spared_is_tried_again_and_does_not_count(planner: Planner) -> None:
+    m = Machine(planner, production.up(planner), power="OFF")
+    m.post(Tick())
+    m.fail("BMC says no")
+    m.wake()
+    active = m.node.active
+    assert active is not None and m.node.attempts == {"power-on": 1}
+    for _ in range(9):
+        failed = Failed("power-on", active.attempt, "the rack is dark")
+        m.node, effects = converge.step(
+            planner, Where.HEAD, m.node, failed, m.now, lambda: 0.5, spared=True
+        )
+        (told,) = effects
+        assert isinstance(told, AttemptFailed) and told.retry_at == m.now + 5
+        m.now += 5
+        m.post(Tick())
+    assert m.node.attempts == {"power-on": 1} and m.node.quarantine is None
+    m.fail("BMC says no")
+    m.wake()
+    m.fail("BMC says no")
+    assert m.node.quarantine is not None, "what comes after it counts again"
 
 
 def test_quarantined_node_is_left_alone(planner: Planner) -> None:

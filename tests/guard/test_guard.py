@@ -15,6 +15,7 @@ from layercake.features.guard.turns.slots import Slots
 from layercake.features.nodes.explain import explain_view
 from layercake.features.status.views import Observed, head_status
 from layercake.fleet.guard_state import GuardState
+from layercake.kraken.converge import Discovered, Failed
 from layercake.kraken.errors import InputError, NotFound, Refused
 from tests.guard.conftest import LEFT, RACK, RIGHT, Rack
 
@@ -32,15 +33,17 @@ def why(rack: Rack, name: str) -> str:
 async def test_a_switch_that_restarts_power_cycles_nobody(rack: Rack) -> None:
     rack.pass_time(100)  # nobody speaks, and the BMCs cannot be reached either
     assert rack.started() == []
-    assert len(rack.told("outage.called")) >= 1
-    view = (await head_status(rack.head.part(Observed)))["guard"]
-    assert {o["domain"] for o in view["outages"]} >= {"left", "right"}
+    (told,) = rack.told("outage.called")
+    assert told.endswith("until they are back; domains left,right")
+    (view,) = (await head_status(rack.head.part(Observed)))["guard"]["outages"]
+    assert (view["where"], view["domains"]) == ("the site", ["left", "right"])
+    assert view["nodes"] == sorted((*LEFT, *RIGHT))
     rack.pass_time(300)
     await settled()
     assert rack.started() == [] and "outage" in why(rack, "n0")
     rack.speak(*LEFT, *RIGHT)
     rack.pass_time(5, *LEFT, *RIGHT)
-    assert not rack.head.part(Guard).outages and rack.started() == []
+    assert not rack.head.part(Guard).outages.whole and rack.started() == []
     assert all(rack.node(n).machine.goal.met(rack.node(n).machine.state) for n in (*LEFT, *RIGHT))
 
 
@@ -53,11 +56,11 @@ async def test_those_that_stay_away_are_treated_some_at_a_time(
     rack.pass_time(100, *RIGHT)
     back, away = LEFT[:5], LEFT[5:]
     rack.pass_time(60, *RIGHT, *back)
-    assert rack.head.part(Guard).outages and not rack.started(), (
+    assert rack.head.part(Guard).outages.whole and not rack.started(), (
         "they may be a moment behind the others"
     )
     rack.pass_time(round(rack.head.settings.guard.outage_settle_s), *RIGHT, *back)
-    assert not rack.head.part(Guard).outages
+    assert not rack.head.part(Guard).outages.whole
     for _ in range(4):
         rack.pass_time(5, *RIGHT, *back)
         await settled()
@@ -65,6 +68,31 @@ async def test_those_that_stay_away_are_treated_some_at_a_time(
     assert len(treated) == rack.head.settings.guard.remedies and set(treated) < set(away)
     (waiting,) = set(away) - set(treated)
     assert "treated in domain left, no more at once" in why(rack, waiting)
+
+
+async def test_what_fails_in_an_outage_counts_against_no_node(rack: Rack) -> None:
+    """A failure of before, and those while all of it is dark, quarantined 22 of 3,309."""
+    record = rack.node("n0")
+    allowed = record.planner.mutation("power-discover").retries
+
+    def fails(times: int) -> None:
+        done = 0
+        while done < times:
+            active = record.machine.active
+            if active is not None:
+                failed = Failed(active.mutation, active.attempt, "no answer")
+                rack.head.engine.post(record, failed)
+                done += 1
+            rack.pass_time(10, *RIGHT)
+
+    rack.pass_time(100, *RIGHT)
+    assert rack.head.part(Guard).outages.whole
+    rack.head.engine.post(record, Discovered({"power": "UNKNOWN"}, "its BMC is dark, too"))
+    fails(allowed + 3)
+    assert record.machine.quarantine is None and not record.machine.attempts
+    assert rack.head.part(Guard).spares(record) and not rack.head.part(Guard).spares(
+        rack.node("m0")
+    )
 
 
 async def test_one_dead_node_is_treated_after_witnesses_were_asked(rack: Rack) -> None:
@@ -132,7 +160,7 @@ async def test_an_outage_outlives_the_head(rack: Rack) -> None:
         rack.sees_power(name, "ON")
     rack.pass_time(400)
     await settled()
-    assert rack.started() == [] and rack.head.part(Guard).outages
+    assert rack.started() == [] and rack.head.part(Guard).outages.whole
 
 
 async def test_a_person_ends_an_outage(rack: Rack) -> None:

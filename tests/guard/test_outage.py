@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from layercake.features.guard import outage
-from layercake.features.guard.outage import SITE, Outage, is_outage, together
+from layercake.features.guard.outage import SITE, Outage, is_outage, together, whole
 from layercake.features.guard.settings import GuardSettings
 
 SETTINGS = GuardSettings()
@@ -84,3 +84,31 @@ def test_an_outage_of_which_some_came_back_is_over_when_no_other_does() -> None:
     found = look(found, {SITE: members}, silent, SETTINGS, 20.0 + SETTINGS.outage_settle_s - 1)
     assert found
     assert look(found, {SITE: members}, silent, SETTINGS, 20.0 + SETTINGS.outage_settle_s) == {}
+
+
+def dark(domain: str, nodes: range, members: int, since: float = 0.0) -> Outage:
+    return Outage(domain, since, frozenset(f"n{number}" for number in nodes), members)
+
+
+def test_an_outage_of_the_site_holds_those_of_its_racks_and_rows() -> None:
+    racks = [dark(f"rack{r}", range(r * 40, r * 40 + 40), 40, since=r * 2.0) for r in range(3)]
+    row = dark("row", range(80), 160, since=1.0)
+    of_before = dark("rack9", range(400, 404), 40, since=-3600.0)
+    site = dark(SITE, range(120), 1000, since=5.0)
+    found = whole([*racks, of_before, site, row], 90.0)
+    assert [(one.outage, one.domains) for one in found] == [
+        (site, ("rack0", "rack1", "rack2", "row")),
+        (of_before, ()),
+    ]
+
+
+def test_of_two_places_with_the_same_dark_nodes_the_smaller_says_more() -> None:
+    rack, site = dark("rack", range(4), 4), dark(SITE, range(4), 20)
+    assert [(one.outage, one.domains) for one in whole([site, rack], 90.0)] == [(rack, ())]
+
+
+def test_outages_of_other_times_or_with_other_nodes_stand_for_themselves() -> None:
+    old, new = dark("a", range(4), 4, since=0.0), dark(SITE, range(20), 100, since=1000.0)
+    assert {one.outage.domain for one in whole([old, new], 90.0)} == {"a", SITE}
+    left, right = dark("left", range(8), 8), dark("right", range(4, 12), 8)
+    assert len(whole([left, right], 90.0)) == 2

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from layercake.features.guard.outage import Outage
+from layercake.features.guard.outage import Outage, Whole, when
 from layercake.features.guard.settings import GuardSettings
-from layercake.features.guard.verdict import FRESH_S, Case, judge, when
+from layercake.features.guard.verdict import FRESH_S, Case, judge
 from layercake.features.guard.witness import Findings
 from layercake.fleet.guard_state import GuardState, Order, Stop, Why
 from layercake.fleet.wishes import Wishes
@@ -18,7 +18,7 @@ from layercake.fleet.wishes import Wishes
 NOW, WALL = 5000.0, 1.8e9
 STOP = Stop("new DIMM", "ann", WALL - 300)
 ORDER = Order("cycle", True, "ann", NOW)
-OUTAGE = Outage("left", NOW - 60, frozenset({"a", "b", "c", "d"}), 8)
+OUTAGE = Whole(Outage("left", NOW - 60, frozenset({"a", "b", "c", "d"}), 8))
 HOLD, NEVER = Wishes(remedy="hold"), Wishes(remedy="never")
 DEAF = Findings(NOW, "ON", agent=False, arp=False)
 """Nobody answers but the BMC."""
@@ -153,7 +153,11 @@ def test_witnesses_are_asked_when_it_depends_on_them(facts: dict[str, Any], ask:
         ({"maintenance": STOP}, "in maintenance by ann for 5 min: new DIMM"),
         ({"ours": False}, "`layercake node take n0`"),
         ({"wishes": HOLD}, "`layercake node remedy n0`"),
-        ({"outage": OUTAGE}, "an outage of domain left: 4 of 8 nodes are silent"),
+        (
+            {"outage": OUTAGE},
+            "an outage of domain left: 4 of 8 nodes fell silent together, and nothing is done to them "
+            "until they are back",
+        ),
         ({"findings": replace(DEAF, arp=True)}, "ARP: answers"),
     ],
 )

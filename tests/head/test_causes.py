@@ -10,8 +10,8 @@ import pytest
 from layercake.features.consoles.operations import Consoles
 from layercake.features.guard.guard import Guard
 from layercake.features.guard.outage import Outage
-from layercake.features.nodes.lists.causes import of_alarms, of_consoles, plain
-from layercake.kraken.converge import Discovered
+from layercake.features.nodes.lists.causes import alike, of_alarms, of_consoles
+from layercake.kraken.converge import Barred, Discovered
 from pxe.events import OTHER_SERVER
 from tests.support.api import served
 from tests.support.world import World
@@ -63,7 +63,7 @@ async def test_one_reason_is_one_line(site: World) -> None:
     assert [one["nodes"] for one in found] == [["a0", "a1", "a2", "a4"], ["a3"]]
     assert (
         "what was seen last: minOS has arrived." in found[1]["text"]
-        and "console" in found[1]["next"]
+        and found[1]["command"] == "layercake console a3"
     )
     assert (await causes(site, range="a3"))[1][0]["nodes"] == ["a3"] and (
         await causes(site, range="b[0-1]")
@@ -75,18 +75,51 @@ async def test_one_reason_is_one_line(site: World) -> None:
     )
 
 
-async def test_what_was_said_of_each_is_compared_without_its_names(site: World) -> None:
-    text = "{} gave up: cannot reach the BMC at {}: no answer in {} s, after 3 attempts"
-    one = plain(text.format("a0", "10.9.0.5:623", 5), site.node("a0"))
-    assert one == plain(text.format("a1", "10.9.0.77", 7.5), site.node("a1"))
-    assert (
-        one == "NODE gave up: cannot reach the BMC at ADDRESS: no answer in N s, after N attempts"
+async def test_what_was_said_of_each_is_compared_without_what_is_its_own(site: World) -> None:
+    text = "{} gave up: cannot reach the BMC at {}: no answer in {} s, after 3 attempts{}"
+    one = alike(text.format("a0", "10.9.0.5:623", 5, ""), site.node("a0"))
+    assert one == alike(text.format("a1", "10.9.0.77", 7.5, " (hint: `x (y) z`)"), site.node("a1"))
+    assert alike("52:54:00:99:00:04 and fd00:20::17 at 12:30", site.node("a0")) == alike(
+        "52:54:00:99:00:05 and fd00:20::18 at 12:30", site.node("a0")
     )
-    assert (
-        plain("52:54:00:99:00:04 and fd00:20::17 at 12:30", site.node("a0"))
-        == "ADDRESS and ADDRESS at 12:30"
-    )
-    assert "status 3" in plain("mkfs.xfs ended with status 3", site.node("a0"))
+    assert alike("3 of 40 fans", site.node("a0")) == alike("12 of 40 fans", site.node("a0"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("HTTP 401", "HTTP 503"),
+        ("image web:1 is not there", "image web:2 is not there"),
+        ("mkfs.xfs ended with status 3", "mkfs.xfs ended with status 4"),
+        ("/dev/sda1 is full", "/dev/sda2 is full"),
+        ("register 4 differs", "register 7 differs"),
+        ("version 1.2.3", "version 1.2.4"),
+        ("eth0 has no link", "eth1 has no link"),
+    ],
+    ids=str,
+)
+async def test_what_makes_another_cause(site: World, one: str, other: str) -> None:
+    assert alike(one, site.node("a0")) != alike(other, site.node("a0"))
+
+
+def given_up(site: World, names: str, text: str) -> None:
+    for place, record in enumerate(site.head.store.select(names)):
+        site.head.engine.post(record, Barred(text.format(record.name, place)))
+
+
+async def test_one_cause_is_shown_in_the_words_of_its_first_node(site: World) -> None:
+    is_(site, "@all", power="ON", boot="WAIT", run="UNKNOWN")
+    given_up(site, "a[1-3]", "{0}: no answer of 10.9.0.{1} in {1} s (hint: look at {0})")
+    given_up(site, "b[0-1]", "the fan is dead")
+    _, found = await causes(site)
+    assert [(one["status"], one["needs"], one["range"]) for one in found] == [
+        ("quarantined", "person", "a[1-3]"),
+        ("quarantined", "person", "b[0-1]"),
+        ("working", "working", "a[0,4],b2"),
+    ]
+    assert found[0]["text"] == "a1: no answer of 10.9.0.0 in 0 s (a1; alike of the others)"
+    assert found[0]["command"] == "layercake node clear a[1-3]"
+    assert found[1]["text"] == "the fan is dead", "it is the same of both"
 
 
 async def test_a_word_of_a_person_comes_first(site: World) -> None:
@@ -97,7 +130,8 @@ async def test_a_word_of_a_person_comes_first(site: World) -> None:
     assert (
         stopped["nodes"] == ["b0", "b1", "b2"]
         and "the cooling is off" in stopped["text"]
-        and "thaw" in stopped["next"]
+        and stopped["command"] == "layercake thaw b[0-2]"
+        and stopped["needs"] == "waiting"
     )
 
 
@@ -128,14 +162,12 @@ async def test_an_outage_is_a_cause_and_a_frozen_node_that_is_well_is_said(site:
     assert answer["stopped"] == ["b0"] and answer["causes"] == []
     is_(site, "a[0-4]", run="UNKNOWN")
     silent = frozenset(site.node(name).node.id for name in ("a0", "a1", "a2", "a3", "a4"))
-    site.head.part(Guard).outages = {
-        "": Outage("", 0.0, silent, 8),
-        "r7": Outage("r7", 0.0, silent, 5),
-    }
+    site.head.part(Guard).outages.replace_all(
+        {"": Outage("", 0.0, silent, 8), "r7": Outage("r7", 0.0, silent, 5)}
+    )
     _, found = await causes(site)
-    assert [one["nodes"] for one in found] == [
-        ["a0", "a1", "a2", "a3", "a4"]
-    ] and "nodes of domain r7 fell silent" in found[0]["text"]
+    assert [one["nodes"] for one in found] == [["a0", "a1", "a2", "a3", "a4"]]
+    assert "an outage of domain r7: 5 of 5 nodes fell silent together" in found[0]["text"]
     assert found[0]["page"] == "half-the-rack-is-dark"
 
 
@@ -156,9 +188,9 @@ async def test_what_is_wrong_with_consoles_is_said_beside(
         ["b0", "b1"],
         ["a0"],
     ] and "the disk is full" in found[0].text
-    assert "console of NODE: user 'alice' at ADDRESS has it" in found[1].text and {
-        one.page for one in found
-    } == {"consoles"}
+    assert "console of b0: user 'alice' at 192.0.2.1 has it (b0; alike" in found[1].text
+    assert found[1].command == "layercake console b0 --take"
+    assert {one.page for one in found} == {"consoles"}
 
     async def troubles(consoles: Consoles) -> tuple[str, dict[str, str]]:
         return "the disk is full", {
@@ -197,7 +229,7 @@ async def test_what_was_told_of_security_is_said_for_an_hour(site: World) -> Non
         and "192.0.2.2" in one["text"]
         and one["page"] == "beside-another-dhcp-server"
     )
-    assert one["next"] == "layercake events --security --kind dhcp.other-server"
+    assert one["command"] == "layercake events --security --kind dhcp.other-server"
     assert [one["nodes"] for one in await said(range="b[0-2]")] == [["b1"]] and await said(
         range="b0"
     ) == []

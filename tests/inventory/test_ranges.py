@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -156,6 +157,34 @@ def test_two_dimensions() -> None:
     names = names_of("rack[1-2]n[01-16]")
     assert len(names) == 32
     assert (names[0], names[-1]) == ("rack1n01", "rack2n16")
+
+
+NUMBER = st.one_of(st.integers(0, 12).map(str), st.integers(0, 120).map("{:03d}".format))
+NAME = st.builds("{}{}{}".format, st.sampled_from(["n", "rack-", "x"]), NUMBER, st.just(""))
+NAME_OF_TWO = st.builds("r{}n{}{}".format, NUMBER, NUMBER, st.sampled_from(["", "-ib", "b"]))
+
+
+@given(st.sets(NAME | st.sampled_from(["a", "b1234567890123", "n-1x"]), min_size=1, max_size=40))
+def test_fold_says_what_clustershell_says(names: set[str]) -> None:
+    folded = fold(names)
+    assert set(names_of(folded)) == names
+    of_short = {name for name in names if name != "b1234567890123"}
+    theirs = str(NodeSet.fromlist(sorted(of_short), resolver=RESOLVER_NOGROUP))
+    assert sorted(_items(fold(of_short))) == sorted(_items(theirs))
+
+
+def _items(text: str) -> list[str]:
+    return re.split(r",(?![^\[]*\])", text)
+
+
+@given(st.sets(NAME_OF_TWO, max_size=60))
+def test_fold_of_several_numbers_is_unfolded_to_the_same_names(names: set[str]) -> None:
+    assert not names or set(names_of(fold(names))) == names
+
+
+def test_racks_fold_at_both_numbers() -> None:
+    names = [f"rack{rack}n{place:02d}" for rack in range(9, 12) for place in range(4)]
+    assert fold([*names, "rack12n00"]) == "rack[9-11]n[00-03],rack12n00"
 
 
 def test_fold_is_the_way_back() -> None:

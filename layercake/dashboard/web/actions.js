@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { ask } from "./ask.js";
 import { h } from "./dom.js";
-import { cut, counted, fold } from "./words.js";
+import { counted, fold } from "./words.js";
 
 /**
  * @typedef {{key: string, label: string, title: string, danger?: boolean, stops?: boolean, force?: boolean, reason?: boolean,
@@ -46,12 +46,12 @@ export async function perform(action, range) {
   const names = found.map((/** @type {any} */ n) => n.name);
   const busy = found.filter((/** @type {any} */ n) => n.state.busy === "BUSY").map((/** @type {any} */ n) => n.name);
   const running = found.filter((/** @type {any} */ n) => n.in_use).length;
-  const shown = cut(fold(names), 120);
+  const shown = fold(names);
   return ask({
-    title: `${action.title} ${cut(target, 80)}?`, act: `${action.label} ${counted(names.length, "node")}`, danger: action.danger,
+    title: `${action.title} ${names.length === 1 ? names[0] : counted(names.length, "node")}?`, act: `${action.label} ${counted(names.length, "node")}`, danger: action.danger,
     body: [
       h("p", {}, h("strong", { class: "target" }, shown)),
-      h("p", {}, `${counted(names.length, "node")}, ${running} of them running, ${busy.length ? `${busy.length} BUSY (${cut(fold(busy))})` : "none BUSY"}.`),
+      h("p", {}, `${counted(names.length, "node")}, ${running} of them running, ${busy.length ? `${busy.length} BUSY (${fold(busy)})` : "none BUSY"}.`),
       h("p", {}, action.says),
       action.reason && h("label", {}, "Why; the others will want to know", h("input", { name: "reason", required: true, maxlength: 300, autocomplete: "off" })),
       action.force && h("label", { class: "tick" }, h("input", { type: "checkbox", name: "force" }), FORCE),
@@ -59,7 +59,7 @@ export async function perform(action, range) {
     work: async (form) => {
       const answer = await api.post(action.path, action.body(target, form));
       const refused = (answer.nodes ?? []).filter((/** @type {any} */ n) => n.accepted === false);
-      if (refused.length) throw new api.Failed(200, `not accepted by ${cut(fold(refused.map((/** @type {any} */ n) => n.node)))}`, refused[0].why);
+      if (refused.length) throw new api.Failed(200, `not accepted by ${fold(refused.map((/** @type {any} */ n) => n.node))}`, refused[0].why);
       return `${action.label}: ${shown}`;
     },
   });

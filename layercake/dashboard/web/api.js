@@ -61,8 +61,11 @@ async function answered(method, path, query, body) {
   }
 }
 
-/** One request, whatever is answered. @param {string} method @param {string} path @param {Record<string, string | number>} query @param {unknown} body */
-export async function sent(method, path, query, body) {
+/**
+ * One request, whatever is answered.
+ * @param {string} method @param {string} path @param {Record<string, string | number>} query @param {unknown} body @param {number} [limit] milliseconds
+ */
+export async function sent(method, path, query, body, limit = method === "GET" ? LIMIT_MS : LONG_MS) {
   const words = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) if (value !== "") words.set(name, String(value));
   const address = words.size ? `${path}?${words}` : path;
@@ -72,7 +75,7 @@ export async function sent(method, path, query, body) {
   try {
     return await fetch(address, {
       method, headers, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store", redirect: "error",
-      credentials: "same-origin", signal: AbortSignal.timeout(method === "GET" ? LIMIT_MS : LONG_MS),
+      credentials: "same-origin", signal: AbortSignal.timeout(limit),
     });
   } catch (error) {
     const late = error instanceof DOMException && error.name === "TimeoutError";

@@ -8,11 +8,17 @@ import * as api from "./api.js";
 
 const WAITS_MS = [250, 500, 1000, 2000, 4000];
 const LOOK_MS = 5000;
+/** How often the head is asked for a sign of life, and how long that is waited for: a head that hangs is told of within 5 s. */
+const BEAT_MS = 2000;
+const PATIENCE_MS = 2500;
 
 export class Live {
-  /** @param {(connected: boolean, why: string) => void} shown */
+  /** @param {(silent: number | null, why: string) => void} shown told for how many seconds the head has not answered, null while it does */
   constructor(shown) {
     this.shown = shown;
+    this.answered = performance.now();
+    this.silent = false;
+    this.connected = false;
     /** @type {Set<Listener>} */
     this.listeners = new Set();
     /** @type {WebSocket | null} */
@@ -32,6 +38,7 @@ export class Live {
     document.addEventListener("visibilitychange", () => this.turn());
     window.addEventListener("online", () => this.turn());
     setInterval(() => document.hidden || this.tell((one) => one.look?.()), LOOK_MS);
+    setInterval(() => document.hidden || this.beat(), BEAT_MS);
     this.turn();
   }
 
@@ -63,7 +70,8 @@ export class Live {
       if (this.socket !== socket) return;
       opened = true;
       this.tries = 0;
-      this.shown(true, "");
+      this.connected = true;
+      this.alive();
       this.tell((one) => one.anew?.());
     };
     socket.onmessage = (message) => {
@@ -79,8 +87,27 @@ export class Live {
     };
   }
 
+  /** Asks the head for a sign of life: a connection that is open says nothing of one that hangs. */
+  async beat() {
+    try {
+      await api.sent("GET", "/v1/session", {}, undefined, PATIENCE_MS);
+      this.alive();
+    } catch {
+      this.silent = true;
+      this.shown((performance.now() - this.answered) / 1000, "the head does not answer");
+    }
+  }
+
+  /** The head has answered. */
+  alive() {
+    this.answered = performance.now();
+    this.silent = false;
+    if (this.connected) this.shown(null, "");
+  }
+
   again() {
-    this.shown(false, "not connected; trying again");
+    this.connected = false;
+    if (!this.silent) this.shown((performance.now() - this.answered) / 1000, "not connected; trying again");
     clearTimeout(this.timer);
     const wait = WAITS_MS[Math.min(this.tries++, WAITS_MS.length - 1)];
     this.timer = setTimeout(() => this.turn(), wait * (0.75 + Math.random() / 2));

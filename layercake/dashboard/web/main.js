@@ -10,7 +10,7 @@ import { node } from "./node.js";
 import { rack } from "./rack.js";
 import { roll, rolls } from "./rolls.js";
 import { begin } from "./signin.js";
-import { clock, cut, fold, tick } from "./words.js";
+import { age, clock, fold, tick } from "./words.js";
 import { alarms, wrong } from "./wrong.js";
 
 /** What views get: who is signed in, the events, the nodes, and where to say what went wrong. */
@@ -20,7 +20,7 @@ export class App {
     this.who = null;
     this.failed = (/** @type {unknown} */ error) => this.trouble(error);
     this.fleet = new Fleet(this.failed);
-    this.live = new Live((connected, why) => this.linked(connected, why));
+    this.live = new Live((silent, why) => this.linked(silent, why));
     /** @type {() => void} */
     this.leave = () => undefined;
   }
@@ -67,11 +67,12 @@ export class App {
     location.reload();
   }
 
-  /** @param {boolean} connected @param {string} why */
-  linked(connected, why) {
+  /** Says whether the head answers, and how old the picture is. @param {number | null} silent seconds since its last answer, null while it answers @param {string} why */
+  linked(silent, why) {
     const place = byId("link");
-    place.className = connected ? "live" : "lost";
-    put(place, connected ? "live" : why);
+    place.className = silent === null ? "live" : "lost";
+    byId("content").classList.toggle("old", silent !== null);
+    put(place, ...(silent === null ? ["live"] : [`${why}; what is shown is `, age(silent), " old"]));
   }
 
   /** Something could not be had: the page says so, and what it shows stays. @param {unknown} error */
@@ -89,7 +90,7 @@ export class App {
   endOutage(one) {
     ask({
       title: `End the outage of ${one.where}?`, act: `Start ${one.silent} nodes anew`, danger: true,
-      body: [h("p", {}, h("strong", { class: "target" }, cut(fold(one.nodes)))),
+      body: [h("p", {}, h("strong", { class: "target" }, fold(one.nodes))),
         h("p", {}, `${one.silent} silent nodes are started anew, some at a time, whether they run something or not.`)],
       work: async () => {
         await api.post("/v1/guard/outage", { domain: one.domain });
@@ -116,6 +117,7 @@ export class App {
       if (here) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
+    document.body.dataset.view = view === "" || !(view in views) ? "wrong" : view;
     this.leave = chosen() ?? (() => undefined);
     const title = place.querySelector("h1")?.textContent ?? "";
     document.title = `${title} - Layercake`;

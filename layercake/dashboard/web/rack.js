@@ -38,7 +38,9 @@ export function rack(app, place, options) {
   });
 
   const rows = () => (meant === null ? [...app.fleet.rows.values()] : [...meant].map((name) => app.fleet.rows.get(name)).filter((row) => row !== undefined));
-  const counts = paced(async () => showLegend(looks.counts(rows()), () => looks.legend(rows())), () => 300);
+  const counts = paced(async () => {
+    if (app.fleet.change) showLegend(looks.counts(rows()), () => looks.legend(rows()));
+  }, () => 300);
   const all = () => {
     choices(grouping, groupings(app.fleet.rows.values()), by);
     choices(colouring, ["status", ...app.fleet.variables], colour);

@@ -66,46 +66,76 @@ export function counted(count, what) {
   return `${count.toLocaleString("en-US")} ${what}${count === 1 ? "" : "s"}`;
 }
 
-const NUMBERED = /^(.*\D|)(\d{1,15})(\D*)$/;
+const NUMBERS = /(?<![0-9])([0-9]{1,9})(?![0-9])/;
 
 /**
- * Names as a range: n[0-3,7]. Names alike but for their last number are folded; the rest stands as it is.
+ * Names as a range, as the command line folds them (layercake/inventory/ranges.py): n[0-3,7], r[1-2]n[01-16].
  * @param {Iterable<string>} names
  */
 export function fold(names) {
-  /** @type {Map<string, {before: string, after: string, width: number, numbers: number[]}>} */
+  /** @type {Map<string, string[][]>} */
   const found = new Map();
-  const alone = [];
-  for (const name of names) {
-    const parts = NUMBERED.exec(name);
-    if (parts === null) {
-      alone.push(name);
-      continue;
-    }
-    const [, before, digits, after] = parts;
-    const width = digits.length > 1 && digits.startsWith("0") ? digits.length : 0;
-    const key = `${before}\0${after}\0${width}`;
-    const entry = found.get(key) ?? { before, after, width, numbers: [] };
-    entry.numbers.push(Number(digits));
-    found.set(key, entry);
+  for (const name of new Set(names)) {
+    const pieces = name.split(NUMBERS);
+    const texts = pieces.filter((_, place) => place % 2 === 0).join("\0");
+    const numbers = pieces.filter((_, place) => place % 2 === 1);
+    const known = found.get(texts);
+    if (known) known.push(numbers);
+    else found.set(texts, [numbers]);
   }
-  return [...[...found.values()].map(folded), ...alone].join(",");
+  return [...found.keys()].sort().flatMap((key) => {
+    const texts = key.split("\0");
+    return rows(found.get(key) ?? []).map((row) => texts.map((text, place) => text + (row[place] ?? "")).join(""));
+  }).join(",");
 }
 
-/** @param {{before: string, after: string, width: number, numbers: number[]}} entry */
-function folded({ before, after, width, numbers }) {
-  const sorted = [...new Set(numbers)].sort((a, b) => a - b);
-  const text = (/** @type {number} */ n) => String(n).padStart(width, "0");
+/** Each row stands for all combinations of what its places say. @param {string[][]} numbers @returns {string[][]} */
+function rows(numbers) {
+  if (numbers[0].length === 0) return [[]];
+  /** @type {Map<string, {first: string[], lasts: string[]}>} */
+  const lasts = new Map();
+  for (const row of numbers) {
+    const first = row.slice(0, -1);
+    const known = lasts.get(first.join());
+    if (known) known.lasts.push(row[row.length - 1]);
+    else lasts.set(first.join(), { first, lasts: [row[row.length - 1]] });
+  }
+  /** @type {Map<string, string[][]>} */
+  const firsts = new Map();
+  for (const one of [...lasts.values()].sort((a, b) => compare(a.first, b.first))) {
+    const range = bracket(one.lasts);
+    const known = firsts.get(range);
+    if (known) known.push(one.first);
+    else firsts.set(range, [one.first]);
+  }
+  return [...firsts].flatMap(([last, first]) => rows(first).map((row) => [...row, last]));
+}
+
+/** The shorter first, place by place. @param {string[]} a @param {string[]} b */
+function compare(a, b) {
+  for (let place = 0; place < a.length; place++) {
+    const order = a[place].length - b[place].length || Number(a[place]) - Number(b[place]);
+    if (order) return order;
+  }
+  return 0;
+}
+
+/** @param {string} digits */
+const padded = (digits) => digits.length > 1 && digits[0] === "0";
+
+/** 7, or [0-3,7]; 07 is another than 7, and 10 is next to 09 and to 9. @param {string[]} numbers */
+function bracket(numbers) {
+  /** @type {[string, string][]} */
   const spans = [];
-  for (let i = 0; i < sorted.length; i++) {
-    const first = sorted[i];
-    while (sorted[i + 1] === sorted[i] + 1) i++;
-    spans.push(first === sorted[i] ? text(first) : `${text(first)}-${text(sorted[i])}`);
+  let after = -1;
+  let width = 0;
+  for (const digits of numbers.sort((a, b) => compare([a], [b]))) {
+    const span = spans[spans.length - 1];
+    if (Number(digits) === after && (digits.length === width || !(padded(digits) || padded(span[0])))) span[1] = digits;
+    else spans.push([digits, digits]);
+    after = Number(digits) + 1;
+    width = digits.length;
   }
-  return spans.length === 1 && !spans[0].includes("-") ? before + spans[0] + after : `${before}[${spans.join(",")}]${after}`;
-}
-
-/** What comes of many names in a sentence. @param {string} text @param {number} [most] */
-export function cut(text, most = 160) {
-  return text.length <= most ? text : `${text.slice(0, most)}…`;
+  const words = spans.map(([first, last]) => (first === last ? first : `${first}-${last}`));
+  return words.length === 1 && spans[0][0] === spans[0][1] ? words[0] : `[${words.join(",")}]`;
 }

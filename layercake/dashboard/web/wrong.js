@@ -1,14 +1,16 @@
-// "What is wrong": the causes, that of most nodes first, each with the next step. Before them, what is wrong with the head itself.
+// "What is wrong": what is wrong with the head itself, then the causes, those that need a person first, each with the next step.
 
 import * as api from "./api.js";
 import { buttons } from "./actions.js";
-import { failure } from "./ask.js";
 import { h, part, put } from "./dom.js";
 import { paced } from "./live.js";
-import { age, counted, cut, fold, howto, STATUSES } from "./words.js";
+import { age, counted, fold, howto, STATUSES } from "./words.js";
 
 const PAUSE_MS = 1500;
-const NAMES = 240;
+/** What causes ask of people, the first thing first: the words over them. @type {Record<string, string>} */
+const NEEDS = { person: "Needs a person", working: "The head is at it", waiting: "Waits, as it is meant to" };
+/** The commands that have a button, by how they begin. @type {[string, string][]} */
+const BUTTONS = [["layercake node clear ", "clear"], ["layercake thaw", "thaw"], ["layercake node maintenance end ", "maintained"]];
 
 /** @param {import("./main.js").App} app @param {HTMLElement} place */
 export function wrong(app, place) {
@@ -17,16 +19,22 @@ export function wrong(app, place) {
   const causes = h("div", { class: "causes" });
   put(place, h("h1", {}, "What is wrong"), counts, head, causes);
   const [showCounts, showHead, showCauses] = [part(counts), part(head), part(causes)];
+  /** @type {Set<string>} */
+  const opened = new Set();
 
   const refresh = paced(async () => {
     try {
-      const [status, found] = await Promise.all([api.get("/v1/status"), api.get("/v1/causes")]);
+      const [status, found, { rolls }] = await Promise.all([api.get("/v1/status"), api.get("/v1/causes"), api.get("/v1/rolls", { limit: 30 })]);
       showCounts(status.nodes, () => bar(status.nodes));
       const troubles = ofHead(status);
       showHead(troubles, () => troubles.map((text) => h("p", { class: "alarm" }, text)));
-      const [first, rest] = [found.causes.filter(stuck), found.causes.filter((/** @type {any} */ one) => !stuck(one))];
-      showCauses([found.causes, found.beside], () => [
-        ...(found.causes.length ? [...first, ...rest].map((one) => cause(app, one)) : [well(found.well)]), ...found.beside.map(beside)]);
+      const going = rolls.filter((/** @type {any} */ one) => !["done", "failed", "aborted"].includes(one.state));
+      showCauses([found, status.guard, going.map((/** @type {any} */ one) => [one.id, one.state])], () => [
+        ...ranked(found.causes, (one) => cause(app, one, outageOf(one, status.guard), opened)),
+        ...found.beside.map((/** @type {any} */ one) => beside(one)),
+        ...going.map((/** @type {any} */ one) => h("p", { class: "notice" }, h("a", { href: `#/rolls/${one.id}` }, `Roll ${one.id}`), ` to ${one.image} is ${one.state}.`)),
+        found.causes.length ? null : well(found, !troubles.length && !going.length && !found.beside.length && !status.guard.frozen),
+      ]);
       app.fine();
     } catch (error) {
       app.failed(error);
@@ -37,9 +45,18 @@ export function wrong(app, place) {
   return app.live.listen({ events: refresh, anew: refresh, look: refresh });
 }
 
-/** Whether somebody has to do something: nodes that are on their way come after those that are not. @param {any} one */
-function stuck(one) {
-  return one.status !== "working" && one.status !== "waiting";
+/** @param {any[]} causes @param {(one: any) => HTMLElement} made */
+function ranked(causes, made) {
+  return Object.entries(NEEDS).flatMap(([needs, words]) => {
+    const its = causes.filter((one) => one.needs === needs);
+    return its.length ? [h("section", {}, h("h2", {}, words), ...its.map(made))] : [];
+  });
+}
+
+/** The outage that a cause is. @param {any} one @param {any} guard */
+function outageOf(one, guard) {
+  return guard.outages.find((/** @type {any} */ outage) => outage.nodes.length === one.nodes.length && outage.nodes[0] === one.nodes[0]
+    && outage.nodes[outage.nodes.length - 1] === one.nodes[one.nodes.length - 1]);
 }
 
 /** @param {Record<string, number>} nodes */
@@ -61,48 +78,60 @@ function ofHead(status) {
   return [...found, ...status.warnings];
 }
 
-/** @param {number} count */
-function well(count) {
-  return h("p", { class: "well" }, count ? `All is well: ${count === 1 ? "the one node is" : `all ${count.toLocaleString("en-US")} nodes are`} as wanted.`
-    : "There are no nodes. `layercake apply FILE` brings some.");
+/** @param {{well: number, stopped: string[]}} found @param {boolean} quiet nothing else is wrong, or under way */
+function well({ well, stopped }, quiet) {
+  if (!well) return h("p", { class: "well" }, "There are no nodes. `layercake apply FILE` brings some.");
+  const left = stopped.length ? ` ${counted(stopped.length, "node")} of them frozen or in maintenance: ${fold(stopped)}.` : "";
+  return h("p", { class: "well" }, `${quiet && !left ? "All is well: " : ""}${well === 1 ? "the one node is" : `all ${well.toLocaleString("en-US")} nodes are`} as wanted.${left}`);
+}
+
+/** A command, to be copied as it stands. @param {any} one @param {...any} more */
+function next(one, ...more) {
+  return h("p", { class: "buttons next" },
+    one.command ? [h("code", {}, one.command), h("button", { type: "button", "data-key": `copy ${one.text}`, onclick: () => navigator.clipboard.writeText(one.command) }, "Copy")] : h("span", {}, one.next),
+    ...more);
 }
 
 /** What is wrong beside that nodes are not as wanted. @param {any} one */
 function beside(one) {
-  const range = cut(fold(one.nodes), NAMES);
   return h("article", { class: "cause beside" },
-    h("h2", {}, one.nodes.length ? [h("span", { class: "count" }, one.nodes.length.toLocaleString("en-US")), " "] : [],
-      "beside that", one.age_s ? [", ", age(one.age_s), " ago"] : "", ": ",
-      h("span", { class: "text" }, one.text)),
-    h("dl", {},
-      h("dt", {}, "Next"), h("dd", {}, h("code", { class: "next" }, one.next.replaceAll("NODE", cut(fold(one.nodes), 80)))),
-      one.nodes.length ? [h("dt", {}, one.nodes.length === 1 ? "Node" : "Nodes"), h("dd", { class: "range" }, range)] : [],
-      one.page ? [h("dt", {}, "Read"), h("dd", {}, howto(one.page))] : []));
+    h("h3", {}, one.nodes.length ? [h("span", { class: "count" }, one.nodes.length.toLocaleString("en-US")), " "] : [],
+      "beside that", one.age_s ? [", ", age(one.age_s), " ago"] : "", ": ", h("span", { class: "text" }, one.text)),
+    one.range ? h("p", { class: "range" }, one.range) : null,
+    next(one, one.page ? howto(one.page) : null));
 }
 
-/** @param {import("./main.js").App} app @param {any} one */
-function cause(app, one) {
-  const range = fold(one.nodes);
+/** Three lines, and more when it is opened. @param {import("./main.js").App} app @param {any} one @param {any} outage @param {Set<string>} opened */
+function cause(app, one, outage, opened) {
   const letter = STATUSES[/** @type {keyof typeof STATUSES} */ (one.status)]?.letter ?? (one.status === "stopped" ? "F" : "!");
-  const next = one.next.replaceAll("NODE", cut(range, 80));
-  const quarantined = one.status === "quarantined";
+  const key = `${one.status} ${one.next} ${one.nodes[0]}`;
+  const first = h("a", { href: `#/node/${encodeURIComponent(one.nodes[0])}`, "data-key": `such ${key}` }, one.nodes[0]);
+  const more = h("dl", { hidden: !opened.has(key) },
+    h("dt", {}, "To do"), h("dd", {}, one.next),
+    one.domains ? [h("dt", {}, "Domains"), h("dd", { class: "domains" }, one.domains)] : [],
+    one.common.length ? [h("dt", {}, "All in"), h("dd", {}, one.common.join(", "))] : [],
+    one.example ? [h("dt", {}, "Such as"), h("dd", {}, first, `: ${one.example}`)] : [],
+    h("dt", {}, "Read"), h("dd", {}, howto(one.page)));
+  const opener = h("button", { type: "button", class: "more", "aria-expanded": String(opened.has(key)), "data-key": `more ${key}`, onclick: () => {
+    more.hidden = !more.hidden;
+    opener.setAttribute("aria-expanded", String(!more.hidden));
+    if (more.hidden) opened.delete(key);
+    else opened.add(key);
+  } }, "More");
+  const keys = BUTTONS.filter(([command]) => one.command.startsWith(command)).map(([, action]) => action);
   return h("article", { class: `cause ${one.status}` },
-    h("h2", {},
+    h("h3", {},
       h("span", { class: "count" }, one.nodes.length.toLocaleString("en-US")), " ",
       h("span", { class: `mark ${one.status}`, "aria-hidden": "true" }, letter),
-      h("span", { class: "status" }, one.status), one.longest_s ? [" since ", age(one.longest_s)] : "", ": ",
+      h("span", { class: "status" }, one.status), one.longest_s ? [" for ", age(one.longest_s)] : "", ": ",
       h("span", { class: "text" }, one.text)),
-    h("dl", {},
-      h("dt", {}, "Next"), h("dd", {}, h("code", { class: "next" }, next)),
-      h("dt", {}, one.nodes.length === 1 ? "Node" : "Nodes"), h("dd", { class: "range" }, one.nodes.length === 1
-        ? h("a", { href: `#/node/${encodeURIComponent(one.nodes[0])}`, "data-key": `${one.text} ${one.nodes[0]}` }, one.nodes[0]) : cut(range, NAMES)),
-      one.common.length ? [h("dt", {}, "All in"), h("dd", {}, one.common.join(", "))] : [],
-      one.example && one.example !== one.text ? [h("dt", {}, "Such as"), h("dd", {},
-        h("a", { href: `#/node/${encodeURIComponent(one.nodes[0])}`, "data-key": `such ${one.text}` }, one.nodes[0]), `: ${one.example}`)] : [],
-      h("dt", {}, "Read"), h("dd", {}, howto(one.page))),
-    h("p", { class: "buttons" },
-      h("a", { class: "button", href: `#/rack?${new URLSearchParams({ range })}`, "data-key": `rack ${one.text}` }, "Show in the rack"),
-      app.operates ? buttons(() => range, quarantined ? ["clear"] : one.status === "stopped" ? ["thaw"] : [], app.failed) : []));
+    h("p", { class: "range" }, one.nodes.length === 1 ? h("a", { href: `#/node/${encodeURIComponent(one.nodes[0])}`, "data-key": `one ${key}` }, one.range) : one.range),
+    next(one,
+      app.operates ? buttons(() => one.range, keys, app.failed) : [],
+      outage && app.operates && app.site ? h("button", { type: "button", class: "danger", "data-key": `end ${key}`, onclick: () => app.endOutage(outage) }, "End the outage") : null,
+      h("a", { class: "button", href: `#/rack?${new URLSearchParams({ range: one.range })}`, "data-key": `rack ${key}` }, "Show in the rack"),
+      opener),
+    more);
 }
 
 /** The alarms on top of every view: outages, a frozen site, boots that wait. @param {import("./main.js").App} app @param {HTMLElement} place */
@@ -129,9 +158,9 @@ function guard(app, found) {
       h("code", {}, "layercake thaw")));
   }
   for (const one of found.outages) {
-    lines.push(h("div", { class: "alarm" },
-      h("strong", {}, `Outage of ${one.where}`), `: ${one.silent} of ${counted(one.members, "node")} silent since `, age(one.seconds), `: `,
-      h("span", { class: "range" }, cut(fold(one.nodes))), ". Nothing is done to them until they are back. ",
+    lines.push(h("div", { class: "alarm outage" },
+      h("strong", {}, `Outage of ${one.where}`), `: ${one.silent.toLocaleString("en-US")} of ${counted(one.members, "node")} silent for `, age(one.seconds),
+      one.domains.length ? [" (", h("span", { class: "domains" }, fold(one.domains)), ")"] : "", ". Nothing is done to them until they are back. ",
       app.operates && app.site ? h("button", { type: "button", class: "danger", onclick: () => app.endOutage(one) }, "End the outage") : "",
     ));
   }

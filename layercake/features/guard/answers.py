@@ -18,10 +18,12 @@ class StopShown(msgspec.Struct):
 
 
 class OutageShown(msgspec.Struct):
-    """A domain of which so much is silent that nothing is done to its nodes; "" is the site."""
+    """A domain of which so much is silent that nothing is done to its nodes; "" is the site.
+    `domains` are those in it that are dark too."""
 
     domain: str
     where: str
+    domains: list[str]
     seconds: float
     silent: int
     members: int

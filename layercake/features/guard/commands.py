@@ -184,22 +184,25 @@ def _at(when: float | None) -> str:
     return "-" if when is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 
-def alarms(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def outage_line(outage: Mapping[str, Any]) -> str:
+    """An outage, with the domains that are in it."""
+    within = fold(outage["domains"]) if outage.get("domains") else ""
+    return (
+        f"OUTAGE    of {outage['where']}, for {format_duration(outage['seconds'])}: "
+        f"{outage['silent']} of {outage['members']} nodes are silent"
+        f"{f' ({within})' if within else ''}; nothing is done to them"
+    )
+
+
+def alarms(status: Mapping[str, Any], *, outages: bool = True) -> Iterator[tuple[str, str]]:
     """Lines of what is wrong with the head itself, or stops the whole site, by GET /v1/status, each
-    with its style: they go before all else."""
+    with its style: they go before all else. Without `outages` where those are causes among
+    others."""
     guard = status["guard"]
     if guard["frozen"]:
         yield f"FROZEN by {guard['frozen']['by']}: {guard['frozen']['reason']}", YELLOW
-    for outage in guard["outages"]:
-        yield (
-            (
-                f"OUTAGE {outage['where']}, for {format_duration(outage['seconds'])}: "
-                f"{outage['silent']} "
-                f"of {outage['members']} nodes are "
-                "silent; nothing is done to them"
-            ),
-            f"{BOLD};{RED}",
-        )
+    for outage in guard["outages"] if outages else ():
+        yield outage_line(outage), f"{BOLD};{RED}"
     for service in status["services"]:
         if service["state"] != "running":
             yield f"service {service['name']} is {service['state']}", RED
@@ -228,12 +231,12 @@ def explain(app: App, nodes: str) -> Answer:
     answer = app.head.get("/v1/causes", range=nodes)
 
     def show(out: Output) -> None:
-        for line, style in alarms(status):
+        for line, style in alarms(status, outages=False):
             out.line(line, style)
         for cause in answer["causes"]:
-            _cause(out, cause)
+            _show_cause(out, cause)
         for one in answer.get("beside", ()):
-            _beside(out, one)
+            _show_beside(out, one)
         stopped = (
             f"; of them frozen or in maintenance: {fold(names)}"
             if (names := answer.get("stopped"))
@@ -246,24 +249,32 @@ def explain(app: App, nodes: str) -> Answer:
     return Answer(answer, show, FAILED if answer["causes"] else OK)
 
 
-def _beside(out: Output, one: Mapping[str, Any]) -> None:
+_STYLES = {"person": f"{BOLD};{RED}", "working": BOLD, "waiting": ""}
+
+
+def _show_beside(out: Output, one: Mapping[str, Any]) -> None:
     names = one["nodes"]
     since = f", {format_duration(one['age_s'])} ago" if one["age_s"] else ""
     out.line(f"{f'{len(names)} ' if names else ''}beside that{since}: {one['text']}", BOLD)
     if names:
-        out.line(f"  nodes:  {fold(names)}")
-    out.line(f"  next:   {one['next'].replace('NODE', fold(names))}")
-    if one["page"]:
-        out.line(f"  read:   {_page(one['page'])}")
+        out.line(f"  nodes:  {one['range']}")
+    _show_next(out, one)
 
 
-def _cause(out: Output, cause: Mapping[str, Any]) -> None:
-    names = cause["nodes"]
+def _show_cause(out: Output, cause: Mapping[str, Any]) -> None:
     where = f"; all in {', '.join(cause['common'])}" if cause["common"] else ""
-    since = f", since {format_duration(cause['longest_s'])}" if cause["longest_s"] else ""
-    out.line(f"{len(names)} {cause['status']}{since}: {cause['text']}{where}", BOLD)
-    out.line(f"  nodes:  {fold(names)}")
-    if cause["example"] and cause["example"] != cause["text"]:
-        out.line(f"  {names[0]}:  {cause['example']}")
-    out.line(f"  next:   {cause['next'].replace('NODE', fold(names))}")
-    out.line(f"  read:   {_page(cause['page'])}")
+    since = f" for {format_duration(cause['longest_s'])}" if cause["longest_s"] else ""
+    out.line(
+        f"{len(cause['nodes'])} {cause['status']}{since}: {cause['text']}{where}",
+        _STYLES[cause["needs"]],
+    )
+    within = f"; domains {cause['domains']}" if cause["domains"] else ""
+    out.line(f"  nodes:  {cause['range']}{within}")
+    _show_next(out, cause)
+
+
+def _show_next(out: Output, one: Mapping[str, Any]) -> None:
+    """What to do, the command for it as it is typed, and where to read on."""
+    command = f": `{one['command']}`" if one["command"] else ""
+    page = f"; read `{_page(one['page'])}`" if one["page"] else ""
+    out.line(f"  next:   {one['next']}{command}{page}")

@@ -17,14 +17,13 @@ from typing import Any, Protocol
 import msgspec
 
 from layercake.base.clock import Clock
-from layercake.features.guard import outage
 from layercake.features.guard.members import Members
-from layercake.features.guard.outage import Outage
+from layercake.features.guard.outage import Outages, Whole, when
 from layercake.features.guard.settings import GuardSettings
 from layercake.features.guard.silent_nodes import SilentNodes
 from layercake.features.guard.turns.queue import Lane, Queue, Rank, Turn
 from layercake.features.guard.turns.slots import Slots
-from layercake.features.guard.verdict import Case, judge, when
+from layercake.features.guard.verdict import Case, judge
 from layercake.features.guard.witness import Witnesses
 from layercake.fleet import events
 from layercake.fleet.engine import Engine
@@ -96,7 +95,7 @@ class Guard:
         self._done: dict[str, float] = {}
         """Nodes whose order is done, and until when that is waited for to be written."""
         self.written = written
-        self.outages: dict[str, Outage] = {}
+        self.outages = Outages(settings, clock, self._note_outage)
         self.freeze: Stop | None = None
 
     # -- life
@@ -205,6 +204,10 @@ class Guard:
                 f"{order.what} ordered by {order.by} has failed: {why}",
             )
             self._orders.want_again(record)
+
+    def spares(self, record: Record) -> bool:
+        """See engine.Gate: what fails in a place that is in an outage is the outage's fault."""
+        return bool(self.outages.whole) and self.outages.concerns(record.node)
 
     # -- may it?
 
@@ -373,7 +376,7 @@ class Guard:
             starts=self._starts(record),
             ends=self._ends(record, mutation),
             expected=key in self.silent.expected,
-            outage=next((o for o in self.outages.values() if key in o.silent), None),
+            outage=self.outages.of(key),
             silent=now - self.silent.since.get(key, now),
             findings=self.silent.findings.get(key),
         )
@@ -388,7 +391,8 @@ class Guard:
     def tick(self) -> None:
         """Looks at everything anew; called once a second."""
         self.silent.expire()
-        self._look_at_outages()
+        members = self._members.update()
+        self.outages.update(members, self._members.silent(self.silent.since))
         self._end_maintenance(self._store.wall())
         for key in list(itertools.islice(self._watched, LOOKED_AT)):
             waiting = self._still_waiting(key)
@@ -404,28 +408,15 @@ class Guard:
                 self.slots.free(key)
         self._admit()
 
-    def _look_at_outages(self) -> None:
-        members = self._members.update()
-        silent = self._members.silent(self.silent.since)
-        before = self.outages
-        self.outages = outage.outages_now(before, members, silent, self._settings, self._clock())
-        for domain in [domain for domain in self.outages if domain not in before]:
-            now = self.outages[domain]
-            text = (
-                f"{now.where}: {len(now.silent)} of {now.members} nodes fell silent together; "
-                "nothing is done to them"
-            )
-            data = {"domain": domain, "nodes": len(now.silent)}
-            self._store.event(None, events.OUTAGE_CALLED, text, data=data)
-        for domain in [domain for domain in before if domain not in self.outages]:
-            was = before[domain]
-            left = sum(key in self.silent.since for key in was.silent)
-            text = (
-                f"{was.where}: over after {when(was.since, self._clock())}; {left} nodes are still "
-                "silent"
-            )
-            data = {"domain": domain, "nodes": left}
-            self._store.event(None, events.OUTAGE_OVER, text, data=data)
+    def _note_outage(self, one: Whole, text: str, over: bool) -> None:
+        data = {
+            "domain": one.outage.domain,
+            "nodes": len(one.outage.silent),
+            "domains": list(one.domains),
+        }
+        self._store.event(
+            None, events.OUTAGE_OVER if over else events.OUTAGE_CALLED, text, data=data
+        )
 
     def _end_maintenance(self, now: float) -> None:
         for record in self._stopped.records():
@@ -478,20 +469,15 @@ class Guard:
     def view(self, sees: Callable[[Record], bool] | None = None) -> dict[str, Any]:
         """The outages, the freeze, and how much waits. With `sees`, only outages that have nodes
         for which it holds, and only those nodes."""
-        now = self._clock()
         names = {
             r.node.id: r.name
-            for o in self.outages.values()
-            for k in o.silent
-            if (r := self._store.find(k)) is not None and (sees is None or sees(r))
+            for one in self.outages.whole
+            for key in one.outage.silent
+            if (r := self._store.find(key)) is not None and (sees is None or sees(r))
         }
         return {
             "frozen": None if self.freeze is None else msgspec.to_builtins(self.freeze),
-            "outages": [
-                o.view(names, now)
-                for o in self.outages.values()
-                if sees is None or not names.keys().isdisjoint(o.silent)
-            ],
+            "outages": self.outages.view(names, some=sees is not None),
             "waiting": len(self._waiting),
             "silent": len(self.silent.since),
             "boots": self._queue.view(self.slots.settings, len(self.slots)),

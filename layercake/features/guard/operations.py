@@ -212,17 +212,17 @@ class GuardChanges:
         if there is no outage."""
         who = said_by(by)
         async with self._desire.transaction() as transaction:
-            found = self._guard.outages.get(domain)
-            if found is None:
+            if domain not in self._guard.outages.by_domain:
                 where = f"domain {domain[:80]}" if domain else "the site"
                 raise NotFound(
                     f"cannot end the outage of {where}: there is none",
                     hint="see `layercake status`",
                 )
+            found = self._guard.outages.by_domain[domain]
             records = [r for key in found.silent if (r := self._store.find(key)) is not None]
             for record in records:
                 self._mind(transaction, record, released=True)
-            transaction.after(self._guard.outages.pop, domain, None)
+            transaction.after(self._guard.outages.end, domain)
             transaction.event(
                 None,
                 events.OUTAGE_OVER,

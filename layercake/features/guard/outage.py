@@ -8,14 +8,20 @@ mon_osd_down_out_subtree_limit when a whole rack is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
+from layercake.base.clock import Clock
 from layercake.features.guard.settings import GuardSettings
+from layercake.inventory.ranges import fold
+from layercake.inventory.schema import Node
 
 SITE = ""
 """The domain that every node is in."""
+GATHER_S = 10.0
+"""After so many seconds an outage is told of: by then it is known whether it is of one rack, or of
+the site, whose racks are one after the other found to be silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +40,130 @@ class Outage:
         """The domain in words."""
         return f"domain {self.domain}" if self.domain else "the site"
 
-    def view(self, names: Mapping[str, str], now: float) -> dict[str, Any]:
-        """What is shown of it. `names` are those of the nodes that may be shown, by id."""
-        return {
-            "domain": self.domain,
-            "where": self.where,
-            "seconds": round(now - self.since, 1),
-            "silent": len(self.silent),
-            "members": self.members,
-            "nodes": sorted(names[key] for key in self.silent if key in names)[:100],
-        }
+
+def when(at: float, now: float) -> str:
+    """How long ago, for people."""
+    seconds = max(0.0, now - at)
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.0f} h"
+    )
+
+
+class Whole(NamedTuple):
+    """An outage that is in no other, with the domains whose outages are in it."""
+
+    outage: Outage
+    domains: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What it is, for people."""
+        one = self.outage
+        return (
+            f"an outage of {one.where}: {len(one.silent)} of {one.members} nodes fell silent "
+            "together, and nothing is done to them until they are back"
+        )
+
+
+def whole(outages: Iterable[Outage], window_s: float) -> list[Whole]:
+    """The outages as people see them, the largest first: one of the site, or of a row, holds those
+    of its racks. Of two with the same nodes the smaller place says more. One that began more than
+    `window_s` before another is no part of that."""
+    found: list[tuple[Outage, list[str]]] = []
+    for one in sorted(
+        outages, key=lambda o: (-len(o.silent), o.members, o.domain == SITE, o.domain)
+    ):
+        holder = next((of for of in found if _holds(of[0], one, window_s)), None)
+        if holder is None:
+            found.append((one, []))
+        elif one.domain != SITE:
+            holder[1].append(one.domain)
+    return [Whole(outage, tuple(sorted(domains))) for outage, domains in found]
+
+
+def _holds(outage: Outage, other: Outage, window_s: float) -> bool:
+    return other.silent <= outage.silent and other.since >= outage.since - window_s
+
+
+Note = Callable[[Whole, str, bool], None]
+"""Tells of an outage, in words; and whether it is over."""
+
+
+@dataclass(slots=True)
+class Outages:
+    """The outages of a head, as they come and go."""
+
+    settings: GuardSettings
+    clock: Clock
+    note: Note
+    by_domain: dict[str, Outage] = field(default_factory=dict)
+    whole: list[Whole] = field(default_factory=list)
+    _of: dict[str, Whole] = field(default_factory=dict)
+    _told: dict[str, Whole] = field(default_factory=dict)
+
+    def update(self, members: Mapping[str, int], silent: Mapping[str, Mapping[str, float]]) -> None:
+        """Looks at who is silent now; see `outages_now`."""
+        now = self.clock()
+        before = self.by_domain
+        found = outages_now(before, members, silent, self.settings, now)
+        if found or before:
+            self.replace_all(found)
+        for one in self.whole:
+            outage = one.outage
+            if outage.domain not in self._told and now - outage.since >= GATHER_S:
+                self._told[outage.domain] = one
+                within = f"; domains {fold(one.domains)}" if one.domains else ""
+                self.note(one, one.text + within, False)
+        for domain in [domain for domain in self._told if domain not in found]:
+            told = self._told.pop(domain)
+            was = before.get(domain, told.outage)
+            left = len(was.silent & silent.get(domain, {}).keys())
+            text = f"{was.where}: over after {when(was.since, now)}; {left} nodes are still silent"
+            self.note(told._replace(outage=was), text, True)
+
+    def replace_all(self, outages: dict[str, Outage]) -> None:
+        """These are the outages now, by domain."""
+        self.by_domain = outages
+        self.whole = whole(outages.values(), self.settings.outage_window_s)
+        self._of = {key: one for one in reversed(self.whole) for key in one.outage.silent}
+
+    def end(self, domain: str) -> None:
+        """A person has ended the outage of a domain, with those in it."""
+        gone = self.by_domain[domain].silent
+        left = {name: one for name, one in self.by_domain.items() if not one.silent <= gone}
+        for name in self.by_domain.keys() - left.keys():
+            self._told.pop(name, None)
+        self.replace_all(left)
+
+    def of(self, key: str) -> Whole | None:
+        """The outage that a node, by its id, fell silent in."""
+        return self._of.get(key)
+
+    def concerns(self, node: Node) -> bool:
+        """Whether a node is one that fell silent in an outage, or in a domain that has one."""
+        return node.id in self._of or not self.by_domain.keys().isdisjoint(node.domains)
+
+    def view(self, names: Mapping[str, str], *, some: bool) -> list[dict[str, Any]]:
+        """What is shown of them. `names` are those of the nodes that may be shown, by id; with
+        `some`, only outages of such nodes, and no domain but theirs."""
+        now = self.clock()
+        return [
+            {
+                "domain": one.outage.domain,
+                "where": one.outage.where,
+                "domains": [] if some else list(one.domains),
+                "seconds": round(now - one.outage.since, 1),
+                "silent": len(one.outage.silent),
+                "members": one.outage.members,
+                "nodes": sorted(names[key] for key in one.outage.silent if key in names),
+            }
+            for one in self.whole
+            if not some or not names.keys().isdisjoint(one.outage.silent)
+        ]
 
 
 def together(silent: Mapping[str, float], window_s: float) -> dict[str, float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from layercake.features.guard.outage import Outage
+from layercake.features.guard.outage import Whole, when
 from layercake.features.guard.settings import GuardSettings
 from layercake.features.guard.witness import Findings
 from layercake.fleet.guard_state import GuardState, Stop, Verdict, Why
@@ -40,7 +40,7 @@ class Case:
     starts: bool = True
     ends: bool = False
     expected: bool = False
-    outage: Outage | None = None
+    outage: Whole | None = None
     silent: float = 0.0
     findings: Findings | None = None
 
@@ -54,18 +54,6 @@ class Ruling(NamedTuple):
 
 
 FREE = Ruling(None)
-
-
-def when(at: float, now: float) -> str:
-    """How long ago, for people."""
-    seconds = max(0.0, now - at)
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.0f} h"
-    )
 
 
 def judge(case: Case, settings: GuardSettings, now: float, wall: float) -> Ruling:
@@ -105,10 +93,7 @@ def _remedy(case: Case, settings: GuardSettings, now: float) -> Ruling:
         return FREE
     lost = case.outage
     if lost is not None and not dead:
-        return _wait(
-            Why.OUTAGE,
-            f"an outage of {lost.where}: {len(lost.silent)} of {lost.members} nodes are silent",
-        )
+        return _wait(Why.OUTAGE, lost.text)
     if forbidden := _forbidden(case, settings):
         return forbidden
     return FREE if dead or not case.ends else _evidence(case, settings, now)

@@ -9,14 +9,8 @@ from typing import Any
 from layercake.base.clock import Clock
 from layercake.features.consoles.operations import Consoles
 from layercake.features.guard.guard import Guard
-from layercake.features.nodes.lists.causes import (
-    Beside,
-    Gathered,
-    in_outages,
-    of_alarms,
-    of_consoles,
-    what_of,
-)
+from layercake.features.guard.outage import Whole
+from layercake.features.nodes.lists.causes import Beside, Gathered, of_alarms, of_consoles, what_of
 from layercake.features.nodes.lists.facts import Unmet
 from layercake.features.nodes.views import status_of
 from layercake.fleet.slices import Once, slowly
@@ -57,7 +51,6 @@ class CauseFinder:
         """Of these nodes; None: of all, and of the head itself. `brief` is for viewers."""
         found = Gathered()
         now = self._clock()
-        dark = in_outages(self._guard.outages.values())
         async for record in slowly(list(self._store) if records is None else records):
             stopped = self._guard.stopped(record)
             what = what_of(
@@ -66,7 +59,7 @@ class CauseFinder:
                 self._guard.why(record),
                 stopped,
                 self._boot_timeouts.last_step(record),
-                outage=dark.get(record.node.id, ""),
+                outage=self._outage_of(record, everybody=records is None),
                 brief=brief,
             )
             found.add(record, what, self._unmet.seconds(record), stopped=bool(stopped))
@@ -81,6 +74,11 @@ class CauseFinder:
             "stopped": sorted(found.stopped),
             "beside": beside,
         }
+
+    def _outage_of(self, record: Record, *, everybody: bool) -> Whole | None:
+        """The outage that a node is in; who may not see all nodes is not told of its domains."""
+        found = self._guard.outages.of(record.node.id)
+        return found if found is None or everybody else found._replace(domains=())
 
     async def _beside(self, records: Sequence[Record] | None) -> list[Beside]:
         """What is wrong beside that: of these nodes, or, with None, of all, and of the head

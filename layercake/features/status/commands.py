@@ -23,6 +23,7 @@ from layercake.client.output import (
     format_time,
     parse_duration,
 )
+from layercake.features.guard.commands import outage_line
 from layercake.features.rolls.commands import roll_line
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import OperationFailed
@@ -56,12 +57,7 @@ def now_lines(report: Report) -> Iterator[str]:
         f"{', '.join(f'{count} {name}' for name, count in counts) or 'none'}"
     )
     for outage in report["outages"]:
-        yield (
-            f"OUTAGE {outage['where']}, for {format_duration(outage['seconds'])}: "
-            f"{outage['silent']} of "
-            f"{outage['members']} nodes "
-            "are silent"
-        )
+        yield outage_line(outage)
     if report["frozen"]:
         yield f"FROZEN by {report['frozen']['by']}: {report['frozen']['reason']}"
     if not report["database"]["well"]:
@@ -236,10 +232,7 @@ def _show_guard(out: Output, guard: Mapping[str, Any]) -> None:
             f"boots     {boots['booting']} under way, {boots['waiting']} wait for their turn{left}"
         )
     for outage in guard["outages"]:
-        out.line(
-            f"OUTAGE    {outage['where']}, for {format_duration(outage['seconds'])}: "
-            f"{outage['silent']} of {outage['members']} nodes are silent; nothing is done to them"
-        )
+        out.line(outage_line(outage))
 
 
 def _show_troubles(out: Output, answer: Mapping[str, Any]) -> None:

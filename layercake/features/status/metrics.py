@@ -10,7 +10,7 @@ from typing import Any
 
 from layercake import __version__
 from layercake.base.histogram import Histogram
-from layercake.features.nodes.lists.causes import in_outages, what_of
+from layercake.features.nodes.lists.causes import alike, what_of
 from layercake.features.nodes.lists.metrics import Page, process, states
 from layercake.features.status.views import Census, Observed
 from layercake.fleet.slices import slowly
@@ -232,7 +232,7 @@ class Metrics:
             observed = self._observed
             found = Counter[tuple[str, str]]()
             now = observed.clock()
-            dark = in_outages(observed.guard.outages.values())
+            outages = observed.guard.outages
             async for record in slowly(list(observed.store)):
                 what = what_of(
                     record,
@@ -240,11 +240,11 @@ class Metrics:
                     observed.guard.why(record),
                     observed.guard.stopped(record),
                     observed.boot_timeouts.last_step(record),
-                    outage=dark.get(record.node.id, ""),
+                    outage=outages.of(record.node.id),
                     brief=True,
                 )
                 if what is not None:
-                    found[what.status, what.text] += 1
+                    found[what.status, alike(what.text, record)] += 1
             self._causes = found
             self._gathered = time.monotonic()
         finally:

@@ -1,11 +1,12 @@
 """What keeps nodes from being as they are wanted, by cause: many nodes often have one.
 
-A cause is what is the same for all of its nodes; names, addresses and seconds in what was said are
-left out for that.
+A cause is what is the same for all of its nodes; names, addresses, numbers and hints in what was
+said are left out for that. What is shown is what was said of its first node.
 """
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple
@@ -13,10 +14,11 @@ from typing import NamedTuple
 import msgspec
 
 from imageapi.spec.state import given_up
-from layercake.features.guard.outage import Outage
+from layercake.features.guard.outage import Whole
 from layercake.features.nodes.views import Status, status_of, wish_of
-from layercake.fleet.guard_state import Verdict
+from layercake.fleet.guard_state import Verdict, Why
 from layercake.fleet.store import Event, Record
+from layercake.inventory.ranges import fold
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.variables import UNKNOWN
 
@@ -35,29 +37,68 @@ _ADDRESS = re.compile(
     r"\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\[[0-9a-f:]+\](:\d+)?"
     r"|\b(?=[0-9a-f]+:[0-9a-f]*:)[0-9a-f:]{4,39}\b"
 )
-_COUNT = re.compile(r"\b\d+(\.\d+)?(?= ?(s|ms|seconds|attempts?|times)\b)")
+_QUANTITY = re.compile(
+    r"(?<![\w:@/.#-])(?<!HTTP )(?<!code )(?<!status )(?<!error )(?<!register )(?<!port )"
+    r"\d+(\.\d+)?(?![\w:@/]|\.\d)"
+)
+"""A number that says how much or how often, and not what."""
+_HINT = re.compile(r" ?\((?:hint|next): [^()]*(?:\([^()]*\)[^()]*)*\)")
+
+
+class Rank(enum.Enum):
+    """What a cause asks of people."""
+
+    PERSON = "person"
+    """Nothing goes on without one."""
+    WORKING = "working"
+    """The head is at it."""
+    WAITING = "waiting"
+    """It waits, as it is meant to: for its turn, or for the person who has said so."""
+
+
+_ORDER = tuple(Rank)
+_WAITS = {
+    Why.FROZEN: Rank.WAITING,
+    Why.MAINTENANCE: Rank.WAITING,
+    Why.ASKING: Rank.WORKING,
+    Why.ALIVE: Rank.WORKING,
+    Why.QUEUE: Rank.WAITING,
+    Why.UNWRITTEN: Rank.WORKING,
+}
+"""What those ask of people whose next step the guard holds; the others need one."""
 
 
 class What(NamedTuple):
-    """What nodes of one cause have in common: their status, what is wrong, what to do next, and the
-    page that has more."""
+    """What nodes of one cause have in common: their status, what it asks of people, what is wrong,
+    what to do next, the command for that, and the page that has more; of an outage the domains in
+    it. In a command {nodes} stands for the nodes, {node} for the first of them."""
 
     status: str
+    rank: Rank
     text: str
     next: str
+    command: str
     page: str
+    domains: str = ""
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """A cause and its nodes. `longest_s` is for how long the first of them is not as wanted;
-    `common` are the groups and networks that all of them are in, and not all others; `example` is
-    what is said of its first node, in full."""
+    """A cause and its nodes, as a list and as a range. `needs` is what it asks of people: "person",
+    "working" (the head is at it) or "waiting" (as it is meant to). `text` is what is wrong, in the
+    words of its first node, `next` what to do, `command` how, "" if there is no command for it.
+    `domains` are those in an outage, as a range. `longest_s` is for how long the first of them is
+    not as wanted; `common` are the groups and networks that all of them are in, and not all others;
+    `example` is what is said of its first node, in full."""
 
     status: str
+    needs: str
     text: str
     next: str
+    command: str
     page: str
     nodes: list[str]
+    range: str
+    domains: str
     longest_s: float
     common: list[str]
     example: str
@@ -65,12 +106,15 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong beside that nodes are not as wanted. Without nodes it is the head's own.
-    `age_s` is for how long it was not told again, 0 for what is so now; `page` may be ""."""
+    `next` is what to do, `command` how, "" if there is no command for it. `age_s` is for how long
+    it was not told again, 0 for what is so now; `page` may be ""."""
 
     text: str
     next: str
+    command: str
     page: str
     nodes: list[str]
+    range: str
     age_s: float = 0.0
 
 
@@ -96,8 +140,10 @@ def of_alarms(
     return [
         Beside(
             text=event.text,
-            next=f"layercake events --security --kind {event.kind}",
+            next="see what was told of it",
+            command=f"layercake events --security --kind {event.kind}",
             nodes=sorted(names[event.kind]),
+            range=fold(names[event.kind]),
             page=kinds[event.kind].page if event.kind in kinds else "",
             age_s=round(max(0.0, now - event.at), 1),
         )
@@ -108,16 +154,18 @@ def of_alarms(
 def of_consoles(logs: str, lost: Iterable[tuple[Record, str]]) -> list[Beside]:
     """Of consoles: why what they say is not written, "" if it is, and those that cannot be had,
     with why; that of most first."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, str]] = {}
     for record, why in lost:
-        found.setdefault(plain(why, record), []).append(record.name)
+        found.setdefault(alike(why, record), {})[record.name] = why
     besides = (
         [
             Beside(
                 text=f"what consoles say is not written: {logs}",
                 next="free some space on the head's disk",
+                command="",
                 page=CONSOLES,
                 nodes=[],
+                range="",
             )
         ]
         if logs
@@ -125,30 +173,30 @@ def of_consoles(logs: str, lost: Iterable[tuple[Record, str]]) -> list[Beside]:
     )
     return besides + [
         Beside(
-            text=f"the console cannot be had: {text}",
-            next="layercake console NODE --take",
+            text=f"the console cannot be had: {_in_words(its)}",
+            next="take it from who has it",
+            command=f"layercake console {min(its)} --take",
             page=CONSOLES,
-            nodes=sorted(names),
+            nodes=sorted(its),
+            range=fold(its),
         )
-        for text, names in sorted(found.items(), key=lambda item: -len(item[1]))
+        for its in sorted(found.values(), key=lambda its: -len(its))
     ]
 
 
-def plain(text: str, record: Record) -> str:
-    """What was said of a node without what is its own."""
-    return _COUNT.sub(
-        "N",
-        _ADDRESS.sub(
-            "ADDRESS", text.replace(record.name, "NODE") if len(record.name) > 1 else text
-        ),
-    )
+def alike(text: str, record: Record) -> str:
+    """What was said of a node without what is its own: equal for nodes that have one cause."""
+    named = text.replace(record.name, "NODE") if len(record.name) > 1 else text
+    return _QUANTITY.sub("N", _ADDRESS.sub("ADDRESS", _HINT.sub("", named)))
 
 
-def in_outages(outages: Iterable[Outage]) -> dict[str, str]:
-    """{the id of a node that fell silent in an outage: where that is}; the smallest place that it
-    is in."""
-    ordered = sorted(outages, key=lambda outage: (outage.domain != "", -outage.members))
-    return {key: outage.where for outage in ordered for key in outage.silent}
+def _in_words(texts: Mapping[str, str]) -> str:
+    """What was said of nodes with one cause, in the words of the first; `texts` are by name."""
+    first = min(texts)
+    text = _HINT.sub("", texts[first])
+    if len(set(texts.values())) == 1:
+        return text
+    return f"{text} ({first}; alike of the others)"
 
 
 def what_of(
@@ -158,64 +206,119 @@ def what_of(
     stopped: str,
     step: str,
     *,
-    outage: str = "",
+    outage: Whole | None = None,
     brief: bool = False,
 ) -> What | None:
     """What keeps a node from being as wanted; None for one that is. `waits` is why the guard holds
-    its next step, `stopped` why it is left alone by a person's word, `outage` where many fell
-    silent with it, and `step` what was seen last of its boot, in words. `brief`: for viewers, who
-    are not shown what a BMC or a container said."""
+    its next step, `stopped` why it is left alone by a person's word, `outage` the one in which it
+    fell silent, and `step` what was seen last of its boot, in words. `brief`: for viewers, who are
+    not shown what a BMC or a container said."""
     status, text = status_of(record, now, waits, brief=brief)
     if status is Status.CONVERGED:
         if not record.unhealthy or brief:
             return None
-        return What("unwell", plain(record.unhealthy, record), "layercake node logs NODE", ROLLS)
+        return What(
+            "unwell",
+            Rank.PERSON,
+            record.unhealthy,
+            "see what it says",
+            "layercake node logs {node}",
+            ROLLS,
+        )
     return (
         _left_alone(record, status, stopped, outage, brief=brief)
         or _needs_someone(record, status, text)
+        or _held(status, text, waits)
         or _under_way(record, status, step)
         or _no_next_step(record, status, text)
     )
 
 
 def _left_alone(
-    record: Record, status: Status, stopped: str, outage: str, *, brief: bool
+    record: Record, status: Status, stopped: str, outage: Whole | None, *, brief: bool
 ) -> What | None:
     """Why nothing is done to the node at all: by a person's word, or in an outage."""
     if record.held is not None:
-        why = "it is being released" if brief else plain(record.held.why, record)
-        return What(status.value, why, "layercake node release --show NODE", RELEASE)
-    if stopped:
-        why = "a person has said that nothing is done to it" if brief else stopped
-        return What("stopped", why, "layercake thaw, layercake node maintenance end NODE", DARK)
-    if outage:
         return What(
             status.value,
-            f"an outage: nodes of {outage} fell silent together, and nothing is done to them until "
-            "they are back",
-            "what they share: power, switch, uplink, relay; layercake outage",
+            Rank.WAITING,
+            "it is being released" if brief else record.held.why,
+            "see how far it is",
+            "layercake node release --show {node}",
+            RELEASE,
+        )
+    if stopped:
+        in_maintenance = record.care.maintenance is not None and "maintenance" in stopped
+        return What(
+            "stopped",
+            Rank.WAITING,
+            "a person has said that nothing is done to it" if brief else stopped,
+            "when that is over, end it",
+            "layercake node maintenance end {nodes}"
+            if in_maintenance
+            else "layercake thaw {nodes}"
+            if record.care.freeze is not None
+            else "layercake thaw",
             DARK,
+        )
+    if outage is not None:
+        return What(
+            "silent",
+            Rank.PERSON,
+            outage.text,
+            "look at what they share: power, switch, uplink, relay",
+            "layercake outage list",
+            DARK,
+            fold(outage.domains),
         )
     return None
 
 
 def _needs_someone(record: Record, status: Status, text: str) -> What | None:
-    """What a person has to do or to decide, or the guard."""
+    """What a person has to do or to decide."""
     name = status.value
     if status is Status.QUARANTINED:
         return What(
-            name, plain(text, record), "mend it, then layercake node clear NODE", _page(record)
-        )
-    if status is Status.HELD:
-        return What(
-            name, plain(text, record), "layercake outage, layercake node explain NODE", DARK
+            name,
+            Rank.PERSON,
+            text,
+            "mend it, and have it tried again",
+            "layercake node clear {nodes}",
+            _page(record),
         )
     if status is Status.ASKING:
-        return What(name, plain(wish_of(record), record), "do what is asked", BOOT)
+        return What(name, Rank.PERSON, wish_of(record), "do what is asked", "", BOOT)
     disk = record.value("disk")
     if disk in ("FOREIGN", "ERROR"):
-        return What(name, f"its disks: {disk}", "layercake machine disks NODE", DISKS)
+        return What(
+            name,
+            Rank.PERSON,
+            f"its disks: {disk}",
+            "see what is on them",
+            "layercake machine disks {node}",
+            DISKS,
+        )
     return None
+
+
+def _held(status: Status, text: str, waits: Verdict | None) -> What | None:
+    """What the guard, or the head itself, waits for."""
+    if status is not Status.HELD:
+        return None
+    why = waits.why if waits is not None else Why.UNWRITTEN
+    rank = _WAITS.get(why, Rank.PERSON)
+    if why is Why.QUEUE:  # for whom it waits differs from one to the next
+        return What(
+            status.value,
+            rank,
+            f"{text.partition(' waits')[0]} waits for its turn: so many nodes boot at once",
+            "wait; how many do is a setting",
+            "",
+            DARK,
+        )
+    return What(
+        status.value, rank, text, "see what speaks for it", "layercake node explain {node}", DARK
+    )
 
 
 def _under_way(record: Record, status: Status, step: str) -> What | None:
@@ -224,33 +327,44 @@ def _under_way(record: Record, status: Status, step: str) -> What | None:
     active = record.machine.active
     if active is None:
         return None
+    explain = "layercake node explain {node}"
     if record.value("boot") != "WAIT":
-        return What(name, f"{active.mutation} is under way", "layercake node explain NODE", BOOT)
+        return What(
+            name, Rank.WORKING, f"{active.mutation} is under way", "see more of it", explain, BOOT
+        )
     if not step:
         return What(
             name,
+            Rank.WORKING,
             "it is waited for: nothing was heard of its firmware since it was switched on",
-            "cable, VLAN, relay, boot order of the firmware, the MAC address in the inventory",
+            "if it stays so: cable, VLAN, relay, boot order of the firmware, the MAC address in "
+            "the inventory",
+            explain,
             BOOT,
         )
     return What(
         name,
+        Rank.WORKING,
         f"it is waited for; what was seen last: {step}",
-        "its console, and the table of steps on that page",
+        "if it stays so: its console, and the table of steps on that page",
+        "layercake console {node}",
         BOOT,
     )
 
 
 def _no_next_step(record: Record, status: Status, text: str) -> What:
     """Nothing is under way: there is no chain, or what else the status says."""
+    explain = "layercake node explain {node}"
     if status is not Status.BLOCKED:
-        why = plain(text, record) or "it is on its way"
-        return What(status.value, why, "layercake node explain NODE", _page(record))
+        why = text or "it is on its way"
+        return What(status.value, Rank.WORKING, why, "see more of it", explain, _page(record))
     known = ", ".join(f"{k}={v}" for k, v in record.values().items() if v != UNKNOWN)
     return What(
         status.value,
+        Rank.PERSON,
         f"nothing leads from here to what is wanted: {known}",
-        "layercake node explain NODE",
+        "see what is missing",
+        explain,
         BOOT,
     )
 
@@ -273,11 +387,10 @@ class Gathered:
     """Nodes by their causes, one after the other."""
 
     def __init__(self) -> None:
-        self._found: dict[What, list[tuple[Record, float]]] = {}
+        self._found: dict[What, list[tuple[Record, float, str]]] = {}
         self.well = 0
-        self.stopped: list[
-            str
-        ] = []  # those that are as wanted, and that a person keeps the head from
+        self.stopped: list[str] = []
+        """Those that are as wanted, and that a person keeps the head from."""
         self._facets: dict[str, int] = {}
         self._all = 0
 
@@ -294,27 +407,38 @@ class Gathered:
             if stopped:
                 self.stopped.append(record.name)
         else:
-            self._found.setdefault(what, []).append((record, unmet_s or 0.0))
+            key = what._replace(text=alike(what.text, record))
+            self._found.setdefault(key, []).append((record, unmet_s or 0.0, what.text))
 
     def causes(self, example: Callable[[Record], str]) -> list[Cause]:
-        """Those that most nodes have come first."""
+        """Those that need a person come first, and of those the ones that most nodes have."""
         found = [self._cause(what, its, example) for what, its in self._found.items()]
-        return sorted(found, key=lambda one: (-len(one.nodes), one.text))
+        place = {rank.value: number for number, rank in enumerate(_ORDER)}
+        return sorted(found, key=lambda one: (place[one.needs], -len(one.nodes), one.text))
 
     def _cause(
-        self, what: What, its: list[tuple[Record, float]], example: Callable[[Record], str]
+        self, what: What, its: list[tuple[Record, float, str]], example: Callable[[Record], str]
     ) -> Cause:
         shared = (
-            set(_facets(its[0][0])).intersection(*(_facets(record) for record, _ in its[1:]))
+            set(_facets(its[0][0])).intersection(*(_facets(record) for record, *_ in its[1:]))
             if len(its) > 1
             else set()
         )
+        names = sorted(record.name for record, *_ in its)
+        nodes = fold(names)
         return Cause(
-            **what._asdict(),
-            nodes=sorted(record.name for record, _ in its),
-            longest_s=round(max(s for _, s in its), 1),
+            status=what.status,
+            needs=what.rank.value,
+            text=_in_words({record.name: text for record, _, text in its}),
+            next=what.next,
+            command=what.command.format(nodes=nodes, node=names[0]),
+            page=what.page,
+            nodes=names,
+            range=nodes,
+            domains=what.domains,
+            longest_s=round(max(seconds for _, seconds, _ in its), 1),
             common=sorted(facet for facet in shared if self._facets[facet] < self._all),
-            example=example(min((record for record, _ in its), key=lambda record: record.name)),
+            example=example(min((record for record, *_ in its), key=lambda record: record.name)),
         )
 
 
