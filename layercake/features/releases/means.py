@@ -14,10 +14,12 @@ from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.files.hostkeys import HostKeys
 from layercake.features.machines.manager import Machines
 from layercake.features.releases import password
+from layercake.features.releases.record import Witness
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
+from layercake.kernel.decisions import Decisions
 
 CONSOLE = "console.forget"
 """The call by which what is kept of a node's console is removed."""
@@ -41,6 +43,7 @@ class HeadNodeActions:
     give_order: Callable[[Record, Order], None]
     ask: password.Ask
     changed: Callable[[Record], None]
+    decisions: Decisions
 
     async def ask_node(self, record: Record, request: dict[str, Any]) -> Mapping[str, Any]:
         """See NodeActions."""
@@ -50,6 +53,17 @@ class HeadNodeActions:
     def order(self, record: Record, order: Order) -> None:
         """See NodeActions."""
         self.give_order(record, order)
+
+    def witness(self, record: Record) -> Witness:
+        """See NodeActions. Of a node that a person switches its power is what is heard of it: its
+        last user can fall silent, and ask for something to boot, as he likes."""
+        if not record.planner.attended:
+            return "bmc"
+        return "tpm" if self.decisions.boot_proven(record) else "node"
+
+    async def tpm_cleared(self, record: Record) -> None:
+        """See NodeActions."""
+        await self.decisions.tpm_cleared(record)
 
     def push(self, record: Record) -> None:
         """See NodeActions."""

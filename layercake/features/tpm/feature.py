@@ -32,6 +32,7 @@ def _start(kernel: Kernel) -> Running:
         troubles={"tpm": tpms.troubles},
         join_check=check,
         guard_secrets=tpms.guard_secrets,
+        boot_proof=tpms,
     )
 
 

@@ -168,6 +168,17 @@ class Tpms:
             hint=f"see `layercake tpm show {record.name}`",
         )
 
+    def vouches(self, record: Record) -> bool:
+        """Whether the boot of a node's session is one that its TPM has proven: that of a TPM, and
+        with registers of what is booted, that were recorded before."""
+        session = record.session
+        return (
+            session is not None
+            and session.quoted
+            and session.boot_id == self.of(record).proven
+            and not judging.BY_BOOT.isdisjoint(self.part(record).tpm_registers)
+        )
+
     # -- who wants to join
 
     def challenge(self, record: Record, boot: Boot, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,7 +239,12 @@ class Tpms:
         lines = verdict.troubles + _differences(verdict, logs, steps, shown)
         logs[LAST] = steps
         await self._write(
-            replace(verdict.known, last=shown, troubles=lines),
+            replace(
+                verdict.known,
+                last=shown,
+                troubles=lines,
+                proven="" if lines or verdict.new else boot.id,
+            ),
             _logged(logs, before, verdict.known, shown.boot),
         )
         if verdict.new:
@@ -351,6 +367,12 @@ class Tpms:
             await self._write(now, logs)
             done.append((record, known.last))
         return done
+
+    async def cleared(self, record: Record) -> None:
+        """A node's TPM was cleared: it counts its resets from 0 (Part 3, TPM2_Clear). Raises
+        OperationFailed."""
+        if record.node.id in self._known:
+            await self._write(replace(self.of(record), resets=0), None)
 
     async def forget(self, record: Record) -> None:
         """Nothing is recorded of a node's TPM any more. Raises OperationFailed."""
