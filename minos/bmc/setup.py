@@ -86,14 +86,18 @@ def read(body: Mapping[str, Any]) -> Wanted:
             f"cannot set up the BMC: its user has 1 to {MOST_NAME} ASCII characters",
             hint="bmc.username in the inventory",
         )
-    looks = "password" not in body and body.get("apply") is not True
-    length = len(wanted.password.encode())
-    if not looks and (not 1 <= length <= LONG or "\0" in wanted.password):
+    if "password" in body or body.get("apply") is True:
+        _check_password(wanted.password)
+    return wanted
+
+
+def _check_password(password: str) -> None:
+    """Raises InputError for what is no password of a BMC."""
+    if not 1 <= len(password.encode()) <= LONG or "\0" in password:
         raise InputError(
             f"cannot set up the BMC: its password has 1 to {LONG} bytes (IPMI 2.0, 22.30)",
             hint="a shorter one in the secret that bmc.password names",
         )
-    return wanted
 
 
 class Setup:

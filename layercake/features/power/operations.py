@@ -234,8 +234,7 @@ class Power:
                 f"{own or 'no address'}",
                 hint="look whose address that is: two BMCs with one address are lost both",
             )
-        if not row["lines"] and (why := await self._login_trouble(record)):
-            row["lines"] = [f"user {wanted['user']!r} gets the password: {why}"[:200]]
+        row["lines"] = row["lines"] or await self._login_trouble(record, wanted["user"])
         if not apply or not row["lines"]:
             return row
         await self._ask_inside(record, {**wanted, "password": login["password"], "apply": True})
@@ -272,13 +271,13 @@ class Power:
             f"cannot set up the BMC of {record.name}: what its agent says makes no sense"
         )
 
-    async def _login_trouble(self, record: Record) -> str:
-        """Why the head cannot log in at a BMC by what the inventory says, "" if it can."""
+    async def _login_trouble(self, record: Record, user: str) -> list[str]:
+        """What is to be done where the head cannot log in at a BMC by what the inventory says."""
         try:
             await self._ask(REFRESH, {"node": record.node.id})
         except LayercakeError as error:
-            return error.message
-        return ""
+            return [f"user {user!r} gets the password: {error.message}"[:200]]
+        return []
 
     async def _answers(self, record: Record) -> None:
         """Waits until a BMC answers as the inventory says; what it answers is told to the engine.

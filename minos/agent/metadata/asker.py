@@ -26,7 +26,7 @@ def container_of(client: socket.socket, groups: Path, proc: Path = Path("/proc")
     if not inode:
         return ""
     for group in sorted(groups.iterdir()):
-        if group.is_dir() and _has(group, f"socket:[{inode}]", proc):
+        if group.is_dir() and _holds_socket(group, f"socket:[{inode}]", proc):
             return group.name
     return ""
 
@@ -51,7 +51,7 @@ def _hex(address: str, port: int) -> str:
     return f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}:{port:04X}"
 
 
-def _has(group: Path, mark: str, proc: Path) -> bool:
+def _holds_socket(group: Path, mark: str, proc: Path) -> bool:
     """Whether a process in a cgroup or below it has a socket."""
     left = MOST_DESCRIPTORS
     for pid in _processes(group):
