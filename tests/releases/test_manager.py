@@ -15,7 +15,7 @@ from layercake.features.releases import manager as keeper
 from layercake.features.releases import password
 from layercake.features.releases.manager import ReleaseManager
 from layercake.features.releases.operations import NodeReleases
-from layercake.features.releases.record import STEPS, Witness
+from layercake.features.releases.record import STEPS, KnownDisks, Witness
 from layercake.features.releases.table import Releases
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Hold, Record, Session, WantedImage
@@ -47,6 +47,7 @@ class Machine:
         self.done: list[str] = []
         self.erased: dict[str, Any] = {"state": "done", "disks": [DISK], "left": []}
         self.known: Collection[str] = ("S1",)
+        self.accepted_by = "ann"
         self.has_tpm, self.silent = True, 0
         self.left, self.grows = "", False
         self.keeps: Callable[[str], None] = lambda step: None
@@ -110,8 +111,8 @@ class Machine:
     async def tpm_cleared(self, record: Record) -> None:
         self.done.append("counts resets anew")
 
-    async def known_disks(self, record: Record) -> Collection[str]:
-        return self.known
+    async def known_disks(self, record: Record) -> KnownDisks:
+        return KnownDisks(frozenset(self.known), self.accepted_by)
 
 
 class Site:
@@ -411,9 +412,59 @@ async def test_a_disk_that_was_pulled_is_not_passed_over(site: Site) -> None:
     await site.world.ops.releases.begin("n0", force=False, by="ann")
     assert (await site.ended())["state"] == "failed"
     assert (
-        "disk S2 was there when the node reported its hardware last"
+        "disk S2 is known to be the node's, and is not there now"
         in site.world.ops.releases.of("n0")["held"]
     )
+
+
+async def test_disks_that_nobody_but_the_node_has_reported_do_not_hold_it_for_ever(
+    site: Site,
+) -> None:
+    """Its last user has it report what he likes."""
+    site.machine.known = ("S1", *(f"FAKE-{n:03}" for n in range(200)))
+    site.machine.accepted_by = ""
+    ops = site.world.ops
+    await ops.releases.begin("n0", force=False, by="ann")
+    done = await site.ended()
+    assert done["state"] == "done"
+    detail = next(step["detail"] for step in done["steps"] if step["name"] == "erase")
+    assert "1 disks; 200 that it reported before are not there: FAKE-000, FAKE-001" in detail
+    assert "`layercake machine accept n0`" in detail
+
+
+async def test_a_disk_of_the_last_release_is_known_until_a_person_says_otherwise(
+    site: Site,
+) -> None:
+    """It was erased before this user came: he can pull it, and not have it forgotten."""
+    second = {**DISK, "name": "sdb", "names": ["S2"], "serial": "S2"}
+    site.machine.erased = {"state": "done", "disks": [DISK, second], "left": []}
+    site.machine.accepted_by = ""
+    ops = site.world.ops
+    await ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "done"
+    site.machine.erased = {"state": "done", "disks": [DISK], "left": []}
+    site.machine.boot()
+    await ops.releases.begin("n0", force=True, by="ann")
+    assert (await site.ended())["state"] == "failed"
+    assert "disk S2 is known to be the node's" in ops.releases.of("n0")["held"]
+    site.machine.accepted_by = "bob"
+    await ops.releases.change("n0", "retry", "bob")
+    assert (await site.ended())["state"] == "done"
+
+
+async def test_what_only_the_node_said_was_erased_is_not_known(site: Site) -> None:
+    second = {**DISK, "name": "sdb", "names": ["FAKE"], "serial": "FAKE"}
+    site.machine.erased = {"state": "done", "disks": [DISK, second], "left": []}
+    site.machine.accepted_by, site.machine.speaks = "", "node"
+    ops = site.world.ops
+    await ops.releases.begin("n0", force=False, by="ann")
+    await site.ended()
+    await ops.releases.change("n0", "confirm", "bob")
+    site.machine.erased = {"state": "done", "disks": [DISK], "left": []}
+    site.machine.speaks = "bmc"
+    site.machine.boot()
+    await ops.releases.begin("n0", force=True, by="ann")
+    assert (await site.ended())["state"] == "done"
 
 
 async def test_what_cannot_be_done_is_left_and_said(site: Site) -> None:

@@ -11,8 +11,11 @@ from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.files.node_files import NodeFiles
 from layercake.features.machines.manager import Machines
 from layercake.features.releases.means import CONSOLE, HeadNodeActions
+from layercake.features.releases.record import KnownDisks
 from layercake.features.tpm.manager import Tpms
 from layercake.kraken.errors import Unreachable
+from tests.machines.test_discovery import report
+from tests.machines.test_hardware import survey
 from tests.support.world import World
 
 
@@ -82,3 +85,20 @@ async def test_a_node_that_a_person_switches_has_its_tpm_or_only_its_own_word(
     vouched = True
     found += [actions.witness(world.node(name)) for name in ("n0", "n1")]
     assert found == ["node", "bmc", "tpm", "bmc"]
+
+
+async def test_who_has_said_which_disks_a_node_has(world: World) -> None:
+    """The first survey is kept, and is the node's own word until a person accepts it."""
+    record = world.node("n0")
+    assert await means(world, []).known_disks(record) == KnownDisks()
+    disks = [{"name": "sda", "serial": "S1", "bytes": 1 << 30}]
+    await survey(world, "n0", report(disks=disks))
+    fakes = [{"name": f"sd{n}", "serial": f"FAKE-{n}", "bytes": 1 << 30} for n in range(3)]
+    await survey(world, "n0", report(disks=fakes))
+    assert await means(world, []).known_disks(record) == KnownDisks(frozenset({"S1"}))
+    await survey(world, "n0", report(disks=disks))
+    assert await world.ops.machines.accept("n0", "ann") == ["n0"]
+    known = KnownDisks(frozenset({"S1"}), "ann")
+    assert await means(world, []).known_disks(record) == known
+    await survey(world, "n0", report(disks=fakes))
+    assert await means(world, []).known_disks(record) == known

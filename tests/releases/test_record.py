@@ -7,8 +7,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from layercake.features.releases.manager import BY_HEAD
 from layercake.features.releases.record import (
     MAX_DETAIL,
+    PROOF,
     STEPS,
     Erased,
     Release,
@@ -84,6 +86,21 @@ def test_the_nodes_own_word_is_no_proof(step: str, witness: Witness) -> None:
     proves = witness != "node" or step in ("hold", "forget", "bmc-password")
     assert (release.over, release.done, release.waits) == (True, proves, not proves)
     assert (release.holds, release.next) == (not proves, "")
+
+
+def test_whose_word_each_step_is_was_decided() -> None:
+    """A step that is added says who shows that it was done: somebody else than the node."""
+    assert set(BY_HEAD) | set(PROOF) == set(STEPS)
+    assert set(BY_HEAD).isdisjoint(PROOF)
+    assert [step for step, witness in BY_HEAD.items() if witness == "node"] == ["hold"], (
+        "that nothing runs is of no use to who lies: it is switched off next"
+    )
+
+
+@pytest.mark.parametrize("witness", ["bmc", "tpm", "head", "node", ""])
+def test_disks_are_known_by_a_release_that_somebody_else_has_seen(witness: Witness) -> None:
+    release = spoken_for(DONE, "erase", witness)
+    assert release.proves_disks is (witness in ("bmc", "tpm"))
 
 
 def test_a_person_vouches_for_what_nobody_but_the_node_says() -> None:

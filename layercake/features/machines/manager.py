@@ -456,7 +456,7 @@ class Machines:
 
     # -- what people ask for
 
-    async def accept(self, records: Iterable[Record]) -> list[Record]:
+    async def accept(self, records: Iterable[Record], by: str) -> list[Record]:
         """The hardware of nodes is right as it is now. Returns those of which there is a survey."""
         done = []
         for record in records:
@@ -464,7 +464,8 @@ class Machines:
             found = (await self._rows.reports(machine.key))[0] if machine is not None else None
             if machine is None or found is None:
                 continue
-            machine = replace(machine, accepted=True, drift=differences(found, found))
+            drift = differences(found, found)
+            machine = replace(machine, accepted=True, accepted_by=by, drift=drift)
             await self._rows.write(machine, None, msgspec.json.encode(found))
             self._remember(machine)
             self._drifted(record, machine.drift)

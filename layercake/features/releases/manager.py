@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from layercake.base.clock import Clock
 from layercake.features.releases import events, password
 from layercake.features.releases.record import (
     Ended,
+    KnownDisks,
     Release,
     Witness,
     abandoned,
@@ -28,7 +29,7 @@ from layercake.features.releases.record import (
     ended,
     retried,
 )
-from layercake.features.releases.said import erasing, proven
+from layercake.features.releases.said import Erasing, erasing, proven
 from layercake.features.releases.table import Releases
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order
@@ -80,8 +81,8 @@ class NodeActions(Protocol):
         """Turns the password of a node's BMC; what was done. Raises password.Left,
         LayercakeError."""
 
-    async def known_disks(self, record: Record) -> Collection[str]:
-        """The serial numbers of the disks that the node reported last."""
+    async def known_disks(self, record: Record) -> KnownDisks:
+        """The disks that a node is known to have."""
 
     def witness(self, record: Record) -> Witness:
         """By whose word the boot of a node that speaks now, or its end, is what we have ordered:
@@ -389,7 +390,7 @@ class ReleaseManager:
                 if now.state == "failed":
                     return Ended("failed", now.failures, now.erased, now.left_lines)
                 if now.state == "done":
-                    return proven(now, await self._means.known_disks(record), record.name)
+                    return await self._proven(record, now)
                 self._show_progress(record, now.progress)
                 limit = DRIVE_S if now.silent else STALL_S
                 if now.mark != mark:
@@ -401,6 +402,17 @@ class ReleaseManager:
                     hint="look at the node's console; then --retry, or --abandon",
                 )
             await self._sleep(ASK_S)
+
+    async def _proven(self, record: Record, said: Erasing) -> Ended:
+        """How an erasure has ended that a node says is done. The disks that have to be among those
+        that were erased are those that a person has accepted; where nobody has, those of the last
+        release that somebody else than the node has proven."""
+        known = await self._means.known_disks(record)
+        before = [one for one in self.kept.of(record.node.id) if one.proves_disks]
+        sure = {disk.serial for one in before[-1:] for disk in one.disks if disk.serial}
+        if known.accepted_by:
+            sure = set(known.serials)
+        return proven(said, sure, known.serials - sure, record.name)
 
     async def _clear_tpm(self, record: Record, release: Release) -> Ended:
         while True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.files.hostkeys import HostKeys
 from layercake.features.machines.manager import Machines
 from layercake.features.releases import password
-from layercake.features.releases.record import Witness
+from layercake.features.releases.record import KnownDisks, Witness
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Record, Store
@@ -98,12 +98,13 @@ class HeadNodeActions:
         ref = password.of(record, module, self.store)
         return await password.turn(record, ref, self.vault, self.ask, self.changed)
 
-    async def known_disks(self, record: Record) -> Collection[str]:
+    async def known_disks(self, record: Record) -> KnownDisks:
         """See NodeActions: by the report that was accepted, which a disk that was pulled is still
         in."""
         machine = self.machines.of(record)
         if machine is None:
-            return ()
+            return KnownDisks()
         found, accepted = await self.machines.report(machine)
         report = accepted or found
-        return {disk.serial for disk in report.disks if disk.serial} if report is not None else ()
+        serials = {disk.serial for disk in report.disks if disk.serial} if report else ()
+        return KnownDisks(frozenset(serials), accepted_by=machine.accepted_by if accepted else "")

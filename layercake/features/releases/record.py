@@ -60,6 +60,14 @@ class Ended(NamedTuple):
     left: Sequence[str] = ()
 
 
+class KnownDisks(NamedTuple):
+    """The serial numbers of the disks that a node has reported, and who has said that they are
+    right: "" for nobody but the node, which its last user may have had report what he liked."""
+
+    serials: frozenset[str] = frozenset()
+    accepted_by: str = ""
+
+
 class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A release of a node. `by` asked for it at `asked`. It holds the node until it has ended; one
     that was abandoned, until a person has freed the node (`freed_by`). `before` are the images that
@@ -97,6 +105,13 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def done(self) -> bool:
         """Whether every step has ended well, by somebody else's word than the node's."""
         return self.over and bool(self.confirmed_by or not self.unproven)
+
+    @property
+    def proves_disks(self) -> bool:
+        """Whether its disks are the node's by somebody else's word."""
+        return self.done and any(
+            step.name == "erase" and step.witness in ("bmc", "tpm") for step in self.steps
+        )
 
     @property
     def waits(self) -> bool:

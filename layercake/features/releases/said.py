@@ -117,13 +117,15 @@ def erasing(answer: object) -> Erasing:
         ) from None
 
 
-def proven(said: Erasing, known: Collection[str], node: str) -> Ended:
+def proven(said: Erasing, known: Collection[str], reported: Collection[str], node: str) -> Ended:
     """How a node's erasure has ended, once it says that it is done. Each of the disks `known` by
     their serial numbers is to be among them: one that was pulled, or that no driver sees, is not
-    passed over."""
+    passed over. One that nobody but the node has `reported` is told of: its last user could have
+    any disk reported, and nobody could ever release the node."""
     listed: tuple[LeftSaid, ...] = (*said.disks, *said.left)
     seen = {name for one in listed for name in one.names}
-    missing = [serial for serial in sorted(known) if "_".join(serial.split()) not in seen]
+    missing = _not_among(known, seen)
+    untold = _not_among(reported, seen)
     erased = said.erased
     left = said.left_lines
     if len(erased) < len(said.disks):
@@ -132,14 +134,20 @@ def proven(said: Erasing, known: Collection[str], node: str) -> Ended:
     if missing:
         return Ended(
             "failed",
-            f"disk {', '.join(missing[:5])} was there when the node reported its hardware last, "
-            f"and is not now (hint: put it back and --retry; or `layercake machine accept {node}`, "
-            "then --retry)",
+            f"disk {', '.join(missing[:5])} is known to be the node's, and is not there now (hint: "
+            f"put it back and --retry; or `layercake machine accept {node}`, then --retry)",
             erased,
             left,
         )
+    lacks = f"{len(untold)} that it reported before are not there: {', '.join(untold[:5])}"
     return Ended(
-        detail=f"{len(erased)} disks" + (f", {len(left)} left" if left else ""),
+        detail=f"{len(erased)} disks"
+        + (f", {len(left)} left" if left else "")
+        + (f"; {lacks[:300]} (hint: `layercake machine accept {node}`)" if untold else ""),
         disks=erased,
         left=left,
     )
+
+
+def _not_among(serials: Collection[str], seen: Collection[str]) -> list[str]:
+    return [serial for serial in sorted(serials) if "_".join(serial.split()) not in seen]
