@@ -367,6 +367,25 @@ async def test_a_bmc_that_says_the_same_serial_number_is_a_witness(
     assert macs(world, "n3") == (NEW,) and "machine.found" in world.kinds("n3")
 
 
+@pytest.mark.parametrize("person", [True, False], ids=["person", "alone"])
+async def test_the_key_of_a_tpm_is_trusted_if_a_person_took_the_machine_in(
+    world: World, monkeypatch: pytest.MonkeyPatch, person: bool
+) -> None:
+    """`tpm: required` takes it for the node's then."""
+    await known_by_their_word(world, monkeypatch)
+    hears(world, {}, [] if person else serials("SN-3"))
+    key = "ab" * 32
+    one = Stranger(world)
+    await one.says(report("SN-3", "99", cards=[], tpm_ek=key))
+    await world.head.part(Machines).replacing.settled()
+    if person:
+        await world.ops.inventory.change("n3", {"mac": NEW}, [])
+    assert (await one.says(report("SN-3", "99", cards=[], tpm_ek=key)))["then"] == "reboot"
+    record = world.node("n3")
+    assert record.node.macs == (NEW,)
+    assert world.head.part(Machines).endorsement(record) == (key if person else "")
+
+
 @pytest.mark.parametrize(
     "facts",
     [True, [], [7, {"what": None}], serials(), serials("To be filled by O.E.M."), Unreachable("x")],

@@ -15,7 +15,7 @@ from layercake.features.machines.hardware import report
 from layercake.features.machines.hardware.drift import differences
 from layercake.features.machines.hardware.report import Report
 from layercake.features.machines.module import Whereabouts
-from layercake.features.machines.replacing import Replacing, automatic
+from layercake.features.machines.replacing import Replacing, automatic, nobody_takes
 from layercake.features.machines.table import (
     Machine,
     Rows,
@@ -43,10 +43,6 @@ REBOOT = "reboot"
 OFF = "off"
 _OLD_S = 7200.0
 """A stranger that was heard so long ago claims nothing any more."""
-
-
-async def nobody_takes(record: Record, macs: list[str], by: str) -> None:
-    """Where nobody makes the cards of a machine those of a node."""
 
 
 class Machines:
@@ -197,6 +193,13 @@ class Machines:
         in, "" if that is not known."""
         found = (self._all.get(key_of_stranger(mac)) for mac in record.node.macs)
         return next((one.tpm_ek for one in found if one is not None and one.tpm_ek), "")
+
+    async def distrust_key(self, mac: str) -> None:
+        """No person has taken a stranger in: its TPM's endorsement key is its own word alone."""
+        if (one := self._all.get(key_of_stranger(mac))) is not None:
+            one = replace(one, tpm_ek="")
+            await self._rows.write(one, None)
+            self._remember(one)
 
     def rivals(self, machine: Machine) -> list[Machine]:
         """The other machines that have a claim of this one's: two with one serial number, two at

@@ -46,6 +46,10 @@ class Claimant:
     why_not: str = ""
 
 
+async def nobody_takes(record: Record, macs: list[str], by: str) -> None:
+    """Where nobody makes the cards of a machine those of a node."""
+
+
 class Known(Protocol):
     """What is known of machines (keeper.Machines)."""
 
@@ -66,6 +70,9 @@ class Known(Protocol):
 
     def name_of(self, machine: Machine) -> str:
         """What people call a machine."""
+
+    async def distrust_key(self, mac: str) -> None:
+        """No person has taken a stranger in. Raises OperationFailed."""
 
 
 class Replacing:
@@ -254,6 +261,7 @@ class Replacing:
                 if was
                 else "its place (a machine was found there"
             )
+            await self._known.distrust_key(mac)
             await self._take(record, macs, f"{why}, by {where})")
         except LayercakeError as error:
             self._refused(record, mac, str(error))
