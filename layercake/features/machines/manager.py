@@ -14,7 +14,6 @@ from layercake.features.machines import events
 from layercake.features.machines.hardware import report
 from layercake.features.machines.hardware.drift import differences
 from layercake.features.machines.hardware.report import Report
-from layercake.features.machines.module import Whereabouts
 from layercake.features.machines.replacing import Replacing, automatic, nobody_takes
 from layercake.features.machines.table import (
     Machine,
@@ -485,16 +484,3 @@ class Machines:
         self.replacing.forget(record)
         if self._drop(key_of_node(record)) is not None:
             self._gone.append(key_of_node(record))
-
-    def held(self, record: Record) -> str:
-        """Why rolls are to leave a node out for its hardware, "" if they are not."""
-        part = record.node.parts.get("machines")
-        machine = self.of(record)
-        if (
-            machine is None
-            or not machine.drift
-            or not isinstance(part, Whereabouts)
-            or part.hardware != "hold"
-        ):
-            return ""
-        return f"its hardware is not as it was accepted: {machine.drift[0]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from layercake.features.machines.manager import Machines
+from layercake.features.machines.module import Whereabouts
 from layercake.features.machines.table import Machine, wanted_places
 from layercake.fleet.store import Record
 
@@ -116,3 +117,17 @@ def _of_inventory(record: Record, one: Machine) -> str:
         ", ".join(str(claim) for claim in wanted_places(record) if (claim.kind, claim.value) in has)
         or "what its last survey had"
     )
+
+
+def why_held(record: Record, machines: Machines) -> str:
+    """Why rolls are to leave a node out for its hardware, "" if they are not."""
+    part = record.node.parts.get("machines")
+    machine = machines.of(record)
+    if (
+        machine is None
+        or not machine.drift
+        or not isinstance(part, Whereabouts)
+        or part.hardware != "hold"
+    ):
+        return ""
+    return f"its hardware is not as it was accepted: {machine.drift[0]}"
