@@ -321,6 +321,16 @@ def test_a_container_of_many_descriptors_costs_little_and_is_nobody(
     one.close()
 
 
+def test_a_container_of_many_groups_costs_little_and_is_nobody(
+    tmp_path: Path, asked_by: Callable[[str, str], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = asked_by("a/below", "127.0.0.1")
+    assert container_of(one, tmp_path) == "a"
+    monkeypatch.setattr(asker, "MOST_GROUPS", 1)
+    assert container_of(one, tmp_path) == ""
+    one.close()
+
+
 def test_who_was_there_first_is_not_taken_for_the_node() -> None:
     first = socket.create_server(("", 0))
     found = Metadata(lambda: listen("127.0.0.1", first.getsockname()[1]))

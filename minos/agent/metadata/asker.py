@@ -11,10 +11,13 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 MOST_DESCRIPTORS = 50_000
 """Descriptors of one container that are looked at: one that opens more is not known by them."""
+MOST_GROUPS = 2_000
+"""Cgroups that a container has made below its own which are looked at."""
 _MAPPED = "0000000000000000FFFF0000"
 """How an IPv4 address begins as one of IPv6, in /proc/net/tcp6."""
 
@@ -66,14 +69,14 @@ def _holds_socket(group: Path, mark: str, proc: Path) -> bool:
                     return True
             except OSError:
                 continue  # it was closed
-        left -= len(names)
+        left -= 1 + len(names)
         if left <= 0:
             return False
     return False
 
 
 def _processes(group: Path) -> Iterator[str]:
-    for directory, _, _ in os.walk(group):
+    for directory, _, _ in islice(os.walk(group), MOST_GROUPS):
         try:
             yield from (Path(directory) / "cgroup.procs").read_text().split()
         except OSError:
