@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,6 +31,20 @@ DEATHS = 5
 NAME = "LAYERCAKE_AGENT"
 TURN = "LAYERCAKE_TURN"
 """Variables of an agent: which one it is, and the descriptor that it reads to wait for its turn."""
+SOCKET = "LAYERCAKE_SOCKET"
+"""The descriptor of a socket that is the supervisor's too, so it stays when the agent ends."""
+
+
+def kept_socket() -> socket.socket | None:
+    """The socket of the supervisor, as the agent before has left it; None without one."""
+    number = os.environ.get(SOCKET, "")
+    return socket.socket(fileno=os.dup(int(number))) if number else None
+
+
+def keep_from_children() -> None:
+    """No program that the agent starts gets the supervisor's socket."""
+    if number := os.environ.get(SOCKET, ""):
+        os.set_inheritable(int(number), False)
 
 
 def directory(run: Path) -> Path:

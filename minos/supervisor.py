@@ -9,6 +9,9 @@ As PID 1 it ignores requests to stop. On a host (`python -m minos.supervisor --r
 AGENT-ARGUMENTS`), SIGTERM stops the agent and leaves the containers unless --stop-containers is
 given.
 
+It holds a socket for the agent: what the agent has bound it to stays so, with nobody else there
+first, while one agent follows another.
+
 The agent is forked from this interpreter, without a second start of Python; it imports its own
 modules after the fork. One that the head has handed over (programs.py) is another program: it is
 executed, beside the one that runs until that ends.
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 from collections import deque
@@ -27,7 +31,7 @@ from pathlib import Path
 from layercake.base.files import write_atomic
 from layercake.kraken.backoff import backoff
 from minos import syscalls
-from minos.programs import NAME, TURN, Programs
+from minos.programs import NAME, SOCKET, TURN, Programs
 
 BACKOFF_FIRST = 0.2
 BACKOFF_MAX = 30.0
@@ -74,6 +78,7 @@ class Supervisor:
         self.started = 0.0
         self.stopping = False
         self._kept: deque[str] = deque()
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 
     def run(self) -> None:
         """Runs until told to stop (never, as PID 1), then exits the process."""
@@ -170,8 +175,9 @@ class Supervisor:
             status = 1
             try:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-                os.environ.update({NAME: name, **more})
+                os.environ.update({NAME: name, SOCKET: str(self._socket.fileno()), **more})
                 if command:
+                    self._socket.set_inheritable(True)
                     os.execv(command[0], command)  # noqa: S606 (without a shell, on purpose)
                 elif self.agent:
                     self.agent()

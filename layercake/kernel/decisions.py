@@ -46,6 +46,15 @@ class Decisions:
         for guard in hooks(self._all, lambda running: running.guard_secrets):
             guard(record, what)
 
+    def boot_proven(self, record: Record) -> bool:
+        """Whether something else than a node's own word says what it has booted."""
+        return any(one.vouches(record) for one in hooks(self._all, lambda r: r.boot_proof))
+
+    async def tpm_cleared(self, record: Record) -> None:
+        """A node's TPM was cleared. Raises OperationFailed."""
+        for one in hooks(self._all, lambda running: running.boot_proof):
+            await one.cleared(record)
+
     def troubles(self, record: Record) -> dict[str, list[str]]:
         """What is wrong with a node, for people, by what."""
         return {
@@ -80,11 +89,6 @@ class Decisions:
         """A machine claims a node's place."""
         for hook in hooks(self._all, lambda running: running.claimed):
             hook(record, data)
-
-    async def tpm_cleared(self, record: Record) -> None:
-        """A node's TPM was cleared. Raises OperationFailed."""
-        for hook in hooks(self._all, lambda running: running.tpm_cleared):
-            await hook(record)
 
     async def change_cards(self, record: Record, macs: Sequence[str], by: str) -> None:
         """Makes these MAC addresses a node's. Raises LayercakeError."""

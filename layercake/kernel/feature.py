@@ -36,6 +36,16 @@ class BootSetChoice(Protocol):
         """{architecture: boot set} of machines that are being discovered."""
 
 
+class BootProof(Protocol):
+    """What shows which system a node has booted."""
+
+    def vouches(self, record: Record) -> bool:
+        """Whether something else than its own word says what the node of a session has booted."""
+
+    async def cleared(self, record: Record) -> None:
+        """The node's TPM was cleared. Raises OperationFailed."""
+
+
 def nothing() -> None:
     """A hook of which a feature has none."""
 
@@ -61,7 +71,7 @@ class Running:
     `routes` are objects with the operations for people (api.route). `node_routes`, `document`,
     `welcome` and `hears` are what nodes may ask, are told, are told as they join, and report.
     `join_check` is what a joining node has to show first, `guard_secrets` whether it may have
-    secrets. `access` lets people in.
+    secrets, `boot_proof` what it has booted. `access` lets people in.
 
     `troubles` says what is wrong with a node, for people, under the names of what is.
 
@@ -72,7 +82,6 @@ class Running:
     makes the cards of a machine those of a node. `boot_sets` chooses what machines boot,
     `kernel_modules` says where the modules of the kernel are that a node has booted, `image` gives
     an image by its name or raises NotFound, `matching` those of some nodes that a query means.
-    `tpm_cleared` is told of a node whose TPM has forgotten its owner.
     """
 
     parts: Sequence[object] = ()
@@ -91,6 +100,7 @@ class Running:
     hears: Mapping[EventKind, Hears] = field(default_factory=dict)
     join_check: JoinCheck | None = None
     guard_secrets: GuardSecrets | None = None
+    boot_proof: BootProof | None = None
     access: Access | None = None
     troubles: Mapping[str, Callable[[Record], list[str]]] = field(default_factory=dict)
     gate: Gate | None = None
@@ -104,7 +114,6 @@ class Running:
     kernel_modules: Callable[[Record], Mapping[str, Any] | None] | None = None
     image: Callable[[str], WantedImage] | None = None
     matching: Matching | None = None
-    tpm_cleared: Callable[[Record], Awaitable[None]] | None = None
 
 
 class Matching(Protocol):

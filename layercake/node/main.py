@@ -23,7 +23,7 @@ from layercake.kraken.errors import InputError, LayercakeError
 from minos.agent.core import AgentCore
 from minos.agent.state import Config
 from minos.identity import Identity, parse_identity
-from minos.programs import NAME, OWN, TURN, wait_for_turn
+from minos.programs import NAME, OWN, TURN, keep_from_children, wait_for_turn
 
 AUTHORITY = Path("/etc/layercake/ca.pem")
 API_PORT = 8444
@@ -50,6 +50,7 @@ def start(
     config.run.mkdir(parents=True, exist_ok=True)
     if TURN in os.environ:  # another agent runs still: all is imported, and then it is waited for
         importlib.import_module("layercake.node.wiring")
+    keep_from_children()
     wait_for_turn(config.run)
     core = AgentCore(config, say=print_line, wall=time.time, jitter=jitter)
     doing = f"joining {config.head} as {config.name or config.node}"

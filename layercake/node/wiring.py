@@ -4,6 +4,7 @@ one place."""
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ import imageapi.mutations
 import minos.disks.mutations
 from imageapi.node.attach.disks import names
 from imageapi.node.attach.fetch import Body, FileBody
+from imageapi.node.container.cgroup import ROOT
 from imageapi.node.container.egress import parse_head_ports
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
@@ -65,19 +67,31 @@ class Context:
 
 class LateMetadata:
     """What images are told that ask as clouds answer: nothing of it is imported where the head has
-    nothing for it."""
+    nothing for it. `images` run in cgroups below `groups`."""
 
-    def __init__(self) -> None:
+    def __init__(self, images: ImageSet, groups: Path) -> None:
+        self._images = images
+        self._groups = groups
         self._service: Metadata | None = None
 
-    def update(self, files: Mapping[str, bytes]) -> None:
-        """What is said from now on. Raises OperationFailed."""
+    def update(
+        self, files: Mapping[str, bytes], of_images: Mapping[str, Mapping[str, bytes]]
+    ) -> None:
+        """What is said from now on, to all images and to some. Raises OperationFailed."""
         if self._service is None and files:
             from minos.agent.metadata.service import Metadata, open_own
 
-            self._service = Metadata(open_own)
+            self._service = Metadata(open_own, asker=self._asker)
         if self._service is not None:
-            self._service.update(files)
+            self._service.update(files, of_images)
+
+    def _asker(self, client: socket.socket) -> str | None:
+        """The image whose container asks. Raises OSError."""
+        from minos.agent.metadata.asker import container_of
+
+        container = container_of(client, self._groups)
+        names = (one.spec.name for one in self._images.instances() if one.id == container)
+        return next(names, None)
 
 
 class LateApi:
@@ -209,7 +223,7 @@ def make(
             core.event,
             lambda: running(images),
             Path("/") if owner else None,
-            LateMetadata().update,
+            LateMetadata(images, ROOT / cgroup).update,
         ),
         TaskRunner(core.config, core.event),
         disks,

@@ -52,7 +52,8 @@ _COMMIT = 2
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The user, and IPv4 addresses; those that are "" stay as they are. With an `address`, it is
-    the BMC's own from then on, and not DHCP's."""
+    the BMC's own from then on, and not DHCP's. Without a password it can be looked at and not be
+    set."""
 
     user: str
     password: str
@@ -85,12 +86,18 @@ def read(body: Mapping[str, Any]) -> Wanted:
             f"cannot set up the BMC: its user has 1 to {MOST_NAME} ASCII characters",
             hint="bmc.username in the inventory",
         )
-    if not 1 <= len(wanted.password.encode()) <= LONG or "\0" in wanted.password:
+    if "password" in body or body.get("apply") is True:
+        _check_password(wanted.password)
+    return wanted
+
+
+def _check_password(password: str) -> None:
+    """Raises InputError for what is no password of a BMC."""
+    if not 1 <= len(password.encode()) <= LONG or "\0" in password:
         raise InputError(
             f"cannot set up the BMC: its password has 1 to {LONG} bytes (IPMI 2.0, 22.30)",
             hint="a shorter one in the secret that bmc.password names",
         )
-    return wanted
 
 
 class Setup:
@@ -120,10 +127,10 @@ class Setup:
         return self._found
 
     def differences(self, wanted: Wanted) -> list[str]:
-        """What is not as wanted, for people."""
+        """What is not as wanted, for people. Without a password nothing is said of that."""
         try:
             user = self._user(wanted)
-            known = self._knows(user.number, wanted.password)
+            known = not wanted.password or self._knows(user.number, wanted.password)
             lines = (
                 []
                 if user.is_ready(wanted.user) and known

@@ -210,6 +210,7 @@ def test_what_does_not_show_is_not_done(bmc: InbandBmc, said: str) -> None:
         {"user": "ü", "password": "x"},
         {"user": "a\nb", "password": "x"},
         {"user": "a", "password": ""},
+        {"user": "a", "apply": True},
         {"user": "a", "password": "p" * 21},
         {"user": "a", "password": "a\0b"},
         {"user": 7, "password": "x"},
@@ -340,6 +341,44 @@ async def test_it_is_shown_first_then_done_and_read_back(
     event = next(e for e in world.events_of("n0") if e.kind == "power.set-up")
     assert "admin" in event.text and WANTED.password not in event.text + json.dumps(done)
     assert (await rows(client, apply=True))["lines"] == []
+
+
+async def test_a_look_sends_the_node_no_password(
+    world: World, client: TestClient[Any, Any], bmc: InbandBmc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has the node would have the login of its BMC, and often that of all."""
+    powerman(world, monkeypatch)
+    sent: list[Mapping[str, Any]] = []
+    answer = nodebmc.answer
+
+    def heard(need: Any, body: Mapping[str, Any], path: Path) -> Any:
+        sent.append(body)
+        return answer(need, body, path)
+
+    monkeypatch.setattr(nodebmc, "answer", heard)
+    assert len((await rows(client, prefix=24, gateway="10.2.0.1"))["lines"]) == 5
+    assert len(sent) == 1 and "password" not in sent[0]
+    assert WANTED.password not in json.dumps(sent)
+    await rows(client, prefix=24, gateway="10.2.0.1", apply=True)
+    assert [body.get("password") for body in sent] == [None, None, WANTED.password]
+    assert (await rows(client, prefix=24, apply=True))["lines"] == []
+    assert len(sent) == 4 and "password" not in sent[3], "there was nothing to do"
+
+
+async def test_whether_the_password_is_right_is_seen_by_a_login_of_the_head(
+    world: World, client: TestClient[Any, Any], bmc: InbandBmc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    powerman(world, monkeypatch)
+    await rows(client, prefix=24, gateway="10.2.0.1", apply=True)
+    bmc.users[2].password = "somebody-elses"
+    powerman(world, monkeypatch, answers=False)
+    shown = (await rows(client, prefix=24))["lines"]
+    assert shown == [
+        "user 'operator' gets the password: cannot reach the BMC at 10.2.0.7:623: no answer"
+    ]
+    monkeypatch.setattr("layercake.features.power.operations.PAUSE_S", 0.0)
+    await rows(client, prefix=24, apply=True)
+    assert bmc.users[2].password == WANTED.password
 
 
 async def test_the_network_of_the_inventory_is_enough(

@@ -8,11 +8,13 @@ from typing import Any, cast
 
 import pytest
 
+from layercake.features.machines.hardware.bmc_serials import GOOD_S, HARDWARE
 from layercake.features.machines.manager import Machines
 from layercake.features.machines.module import Whereabouts, offers
 from layercake.features.machines.replacing import CLAIMS_S, QUIET_S
 from layercake.inventory.problems import InventoryErrors
-from layercake.kraken.errors import Refused
+from layercake.kraken.converge import Discovered
+from layercake.kraken.errors import LayercakeError, Refused, Unreachable
 from layercake.moduleapi.strangers import HEARD, option82
 from tests.machines.test_discovery import Stranger, report
 from tests.machines.test_hardware import explained, survey
@@ -36,11 +38,17 @@ async def site(world: World) -> World:
     return world
 
 
-def hears(world: World, said: Mapping[str, tuple[str, str, str, float]]) -> None:
-    """What the boot service says of where cards were heard."""
+def hears(
+    world: World, said: Mapping[str, tuple[str, str, str, float]], facts: object = None
+) -> None:
+    """What the boot service says of where cards were heard, and BMCs of their machines."""
     keeper = world.head.part(Machines)
 
     async def ask(module: str, method: str, params: Mapping[str, Any], timeout: float = 0.0) -> Any:
+        if method == HARDWARE:
+            if isinstance(facts, LayercakeError):
+                raise facts
+            return facts
         if method != HEARD:
             return True
         silent = ("", "", "", 3600.0)
@@ -128,7 +136,7 @@ async def test_a_crowd_that_claims_one_place_costs_nothing(site: World) -> None:
     assert len(site.head.part(Machines).replacing.lines(site.node("n0"))) == 8
 
 
-async def test_a_stranger_that_reports_a_place_or_a_serial_number_is_taken(site: World) -> None:
+async def test_a_stranger_that_reports_a_place_is_taken(site: World) -> None:
     one = Stranger(site, "02:00:00:00:00:05")
     cards = [
         {"name": f"eth{n}", "mac": mac}
@@ -136,10 +144,6 @@ async def test_a_stranger_that_reports_a_place_or_a_serial_number_is_taken(site:
     ]
     assert (await one.says(report("SN-77", "7", cards=cards)))["then"] == "reboot"
     assert macs(site, "n2") == ("02:00:00:00:00:05", "02:00:00:00:00:06")
-    other = Stranger(site, "02:00:00:00:00:07", "10.1.0.207")
-    assert (await other.says(report("SN-3", "9", cards=[])))["then"] == "reboot" and macs(
-        site, "n3"
-    ) == (other.mac,)
 
 
 USB_NIC = {"name": "usb0", "mac": "be:3a:f2:b6:05:9f", "driver": "cdc_ether", "slot": "1-1:1.0"}
@@ -255,7 +259,7 @@ async def test_places_are_unique_and_told_to_the_boot_service(site: World) -> No
 CARDLESS = """
 nodes:
   n0: {ip: 10.1.0.10, place: {circuit: eth7, remote: sw1}}
-  n1: {ip: 10.1.0.11, place: {switch: sw1, port: 7}}
+  n1: {ip: 10.1.0.11, place: {switch: sw1, port: 7}, replace: auto}
   n2: {ip: 10.1.0.12, serial: SN-3}
 """
 
@@ -291,6 +295,137 @@ async def test_a_node_without_a_card_gets_that_of_the_machine_at_its_place(world
     assert macs(world, "n0") == (NEW,) and "machine.claims" in world.kinds("n0"), (
         "the next board is a person's to take"
     )
+
+
+OWN_WORD = """
+nodes:
+  n0: {ip: 10.1.0.10, place: {switch: sw1, port: 7}}
+  n1: {ip: 10.1.0.11, serial: SN-1}
+  n2: {mac: "52:54:00:00:00:12", ip: 10.1.0.12, serial: SN-2, replace: auto}
+  n3: {ip: 10.1.0.13, serial: SN-3, bmc: {driver: ipmi, address: 10.2.0.3, username: u, password: {env: BMC}}}
+  n4: {ip: 10.1.0.14, serial: SN-4, replace: auto, place: {switch: sw1, port: 4}}
+"""
+
+
+async def known_by_their_word(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BMC", "calvin-of-the-bmc")
+    await world.ops.inventory.apply("nodes: {}\n", "x.yaml", None, True)
+    await world.ops.inventory.apply(OWN_WORD, "x.yaml", None, True)
+
+
+def serials(*numbers: str) -> list[dict[str, str]]:
+    """What a BMC knows of its machine, as the module answers."""
+    return [
+        {"part": "System", "what": "Model", "value": "SN-3"},
+        *({"part": "System", "what": "SerialNumber", "value": number} for number in numbers),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "port", "why"),
+    [
+        ("n0", "SN-77", "7", "the node has no BMC"),
+        ("n1", "SN-1", "99", "the node has no BMC"),
+        ("n2", "SN-2", "99", "the node has no BMC"),
+        ("n4", "SN-4", "99", "the node has no BMC"),
+        ("n3", "SN-3", "99", "says serial number sn-9"),
+    ],
+    ids=["port", "serial", "board", "elsewhere", "bmc"],
+)
+async def test_the_own_word_of_a_stranger_makes_it_no_node(
+    world: World, monkeypatch: pytest.MonkeyPatch, name: str, number: str, port: str, why: str
+) -> None:
+    await known_by_their_word(world, monkeypatch)
+    hears(world, {}, serials("SN-9"))
+    before = macs(world, name)
+    one = Stranger(world)
+    for said in (report(number, port, cards=[]), None):
+        assert (await one.says(said))["then"] == "wait"
+        await world.head.part(Machines).replacing.settled()
+    assert macs(world, name) == before
+    assert "machine.claims" in world.kinds(name) and "machine.found" not in world.kinds(name)
+    text = explained(world, name)
+    assert "nobody but the machine itself says so" in text and why in text
+    assert f"layercake node set {name} mac={NEW}" in text
+    await world.ops.inventory.change(name, {"mac": NEW}, [])
+    assert (await one.says())["then"] == "reboot", "a person has said that it is"
+
+
+async def test_a_bmc_that_says_the_same_serial_number_is_a_witness(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await known_by_their_word(world, monkeypatch)
+    hears(world, {}, serials("SN-3"))
+    one = Stranger(world)
+    assert (await one.says(report("sn-3", "99", cards=[])))["then"] == "wait", "it is asked first"
+    await world.head.part(Machines).replacing.settled()
+    world.head.engine.post(world.node("n3"), Discovered({"power": "OFF"}, "the test"))
+    assert (await one.says())["then"] == "wait"
+    assert "BMC says that its machine is off" in explained(world, "n3")
+    world.head.engine.post(world.node("n3"), Discovered({"power": "ON"}, "the test"))
+    assert (await one.says())["then"] == "reboot"
+    assert macs(world, "n3") == (NEW,) and "machine.found" in world.kinds("n3")
+
+
+@pytest.mark.parametrize("person", [True, False], ids=["person", "alone"])
+async def test_the_key_of_a_tpm_is_trusted_if_a_person_took_the_machine_in(
+    world: World, monkeypatch: pytest.MonkeyPatch, person: bool
+) -> None:
+    """`tpm: required` takes it for the node's then."""
+    await known_by_their_word(world, monkeypatch)
+    hears(world, {}, [] if person else serials("SN-3"))
+    key = "ab" * 32
+    one = Stranger(world)
+    await one.says(report("SN-3", "99", cards=[], tpm_ek=key))
+    await world.head.part(Machines).replacing.settled()
+    if person:
+        await world.ops.inventory.change("n3", {"mac": NEW}, [])
+    assert (await one.says(report("SN-3", "99", cards=[], tpm_ek=key)))["then"] == "reboot"
+    record = world.node("n3")
+    assert record.node.macs == (NEW,)
+    assert world.head.part(Machines).endorsement(record) == (key if person else "")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [True, [], [7, {"what": None}], serials(), serials("To be filled by O.E.M."), Unreachable("x")],
+    ids=["true", "none", "odd", "model", "placeholder", "silent"],
+)
+async def test_a_bmc_that_says_nothing_is_no_witness(
+    world: World, monkeypatch: pytest.MonkeyPatch, facts: object
+) -> None:
+    await known_by_their_word(world, monkeypatch)
+    hears(world, {}, facts)
+    one = Stranger(world)
+    for said in (report("SN-3", "99", cards=[]), None):
+        assert (await one.says(said))["then"] == "wait"
+        await world.head.part(Machines).replacing.settled()
+    assert macs(world, "n3") == () and "says no serial number" in explained(world, "n3")
+
+
+async def test_a_bmc_is_asked_once_in_a_while(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await known_by_their_word(world, monkeypatch)
+    hears(world, {}, serials("SN-9"))
+    asked: list[str] = []
+    answer = world.head.modules.host.call
+
+    async def counted(module: str, method: str, params: Any, timeout: float = 0.0) -> Any:
+        asked.append(method)
+        return await answer(module, method, params, timeout)
+
+    monkeypatch.setattr(world.head.modules.host, "call", counted)
+    one = Stranger(world)
+    await one.says(report("SN-3", "99", cards=[]))
+    for _ in range(5):
+        await one.says()
+        await world.head.part(Machines).replacing.settled()
+    assert asked.count(HARDWARE) == 1
+    world.clock.now += GOOD_S + 1
+    await one.says()
+    await world.head.part(Machines).replacing.settled()
+    assert asked.count(HARDWARE) == 2
 
 
 async def test_of_two_at_the_place_of_a_node_without_a_card_none_is_taken(world: World) -> None:

@@ -5,19 +5,26 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from layercake.features.files.given import facts
 from layercake.features.files.node_files import NodeFiles
 from layercake.inventory.problems import InventoryErrors
-from minos.agent.files.manifest import METADATA, parse
-from minos.agent.metadata import service
+from layercake.kraken.errors import OperationFailed
+from layercake.kraken.events import EventKind, Severity
+from minos.agent.files.manager import FileManager
+from minos.agent.files.manifest import METADATA, Manifest, parse
+from minos.agent.metadata import asker, service
 from minos.agent.metadata.answers import EMPTY, MOST_TOKENS, TOKEN, TTL, Answered, Answers
+from minos.agent.metadata.asker import container_of
 from minos.agent.metadata.service import Metadata, listen
 from tests.support.clock import FakeClock
 from tests.support.inventory import load
@@ -208,6 +215,156 @@ nodes:
     assert wire["n1"].chosen(METADATA) == {} and "/user-data" not in wire["n0"].chosen("app")
 
 
+async def test_an_image_can_have_its_own(tmp_path: Path) -> None:
+    async with opened(tmp_path) as world:
+        site = """
+nodes:
+  n0: {mac: "52:54:00:00:00:10", ip: 10.1.0.10, files: {"metadata@app:/user-data": {content: a},
+       "metadata@app:2:/user-data": {content: b}}}
+"""
+        await world.ops.inventory.apply(site, "x", None, True)
+        found = await world.head.part(NodeFiles).manifest(world.node("n0"))
+        manifest = parse({"mark": "m", "files": world.head.part(NodeFiles).for_node(found)})
+        await world.head.part(NodeFiles).close()
+    common, own = manifest.metadata()
+    assert list(common) == ["/facts.json"]
+    assert own == {"app": {"/user-data": b"a"}, "app:2": {"/user-data": b"b"}}
+    assert "/user-data" not in manifest.chosen("app"), "it is no file of the image"
+
+
+OWN = {"db": {"/user-data": b"of db"}, "db:2": {"/user-data": b"of db:2"}}
+
+
+def test_each_image_is_told_what_is_for_it() -> None:
+    asks: str | None = None
+    listener = listen("127.0.0.1", 0)
+    found = Metadata(lambda: listener, asker=lambda client: asks)
+    found.update(FILES, OWN)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    heard = {}
+    for image in ("web", "db", "db:1", "db:2"):
+        asks = image
+        heard[image] = ask(f"{url}/nocloud/user-data")[1]
+    assert heard == {
+        "web": FILES["/user-data"],
+        "db": b"of db",
+        "db:1": b"of db",
+        "db:2": b"of db:2",
+    }
+    asks = "web"
+    token = ask(f"{url}/latest/api/token", "PUT", X_aws_ec2_metadata_token_ttl_seconds="60")[1]
+    mine = {"X_aws_ec2_metadata_token": token.decode()}
+    assert ask(f"{url}/latest/user-data", **mine)[0] == 200
+    asks = "db"
+    assert ask(f"{url}/latest/user-data", **mine)[0] == 401, "the token of another image"
+    found.update(FILES)
+    assert ask(f"{url}/nocloud/user-data")[1] == FILES["/user-data"]
+    asks = None
+    assert ask(f"{url}/nocloud/user-data")[0] == 403, "it is of no image"
+    found.close()
+
+
+ASKS = """
+import socket, sys
+client = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+print("connected", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def asked_by(tmp_path: Path) -> Iterator[Callable[[str, str], socket.socket]]:
+    """Accepts a connection of a process in a group below `tmp_path`; its name has to exist."""
+    children = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def connect(group: str, address: str) -> socket.socket:
+        child = subprocess.Popen(
+            [sys.executable, "-c", ASKS, address, str(listener.getsockname()[1])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        children.append(child)
+        (tmp_path / group).mkdir(parents=True, exist_ok=True)
+        with (tmp_path / group / "cgroup.procs").open("a") as procs:
+            procs.write(f"{child.pid}\n")
+        client, _ = listener.accept()
+        return client
+
+    yield connect
+    for child in children:
+        child.communicate()
+    listener.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::ffff:127.0.0.1"], ids=["ipv4", "mapped"])
+def test_the_kernel_says_which_container_asks(
+    tmp_path: Path, asked_by: Callable[[str, str], socket.socket], address: str
+) -> None:
+    one = asked_by("a", address)
+    two = asked_by("b/system.slice/x.service", address)
+    (tmp_path / "empty").mkdir()
+    assert [container_of(client, tmp_path) for client in (one, two)] == ["a", "b"]
+    (tmp_path / "a/cgroup.procs").write_text("")
+    assert container_of(one, tmp_path) == "", "of no container"
+    for client in (one, two):
+        client.close()
+
+
+def test_a_container_of_many_descriptors_costs_little_and_is_nobody(
+    tmp_path: Path, asked_by: Callable[[str, str], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = asked_by("a", "127.0.0.1")
+    assert container_of(one, tmp_path) == "a"
+    monkeypatch.setattr(asker, "MOST_DESCRIPTORS", 1)
+    assert container_of(one, tmp_path) == ""
+    one.close()
+
+
+def test_a_container_of_many_groups_costs_little_and_is_nobody(
+    tmp_path: Path, asked_by: Callable[[str, str], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = asked_by("a/below", "127.0.0.1")
+    assert container_of(one, tmp_path) == "a"
+    monkeypatch.setattr(asker, "MOST_GROUPS", 1)
+    assert container_of(one, tmp_path) == ""
+    one.close()
+
+
+def test_who_was_there_first_is_not_taken_for_the_node() -> None:
+    first = socket.create_server(("", 0))
+    found = Metadata(lambda: listen("127.0.0.1", first.getsockname()[1]))
+    with pytest.raises(OperationFailed, match="cannot serve metadata"):
+        found.update(FILES)
+    first.close()
+
+
+def test_no_image_starts_where_another_one_answers_for_the_node(tmp_path: Path) -> None:
+    def taken(files: object, of_images: object) -> None:
+        raise OperationFailed("cannot serve metadata: Address already in use")
+
+    events: list[str] = []
+
+    def event(kind: EventKind, text: str, severity: Severity | None = None, **data: object) -> None:
+        events.append(text)
+
+    own = tmp_path / "root"
+    own.mkdir()
+    manager = FileManager(
+        SimpleNamespace(run=tmp_path),  # type: ignore[arg-type]
+        event,
+        lambda: (),
+        own,
+        taken,
+        lambda config, session: Manifest("m", ()),
+    )
+    manager.set_desired({"files": {"mark": "m"}}, SimpleNamespace())  # type: ignore[arg-type]
+    with pytest.raises(OperationFailed, match="cannot serve metadata"):
+        manager.ready()
+    manager.work()
+    assert any("cannot serve metadata" in text for text in events), "and it is told"
+
+
 @pytest.mark.parametrize(
     "what",
     [
@@ -215,6 +372,10 @@ nodes:
         "'metadata,app:/user-data': {content: a}",
         "'metadata:/user-data': {tree: a}",
         "'metadata:/user-data': {content: a, on_change: restart}",
+        "'metadata@app:/etc/x': {content: a}",
+        "'metadata@:/user-data': {content: a}",
+        "'metadata@app,metadata:/user-data': {content: a}",
+        "'metadata@app:/user-data': {tree: a}",
     ],
 )
 def test_nothing_else_can_be_said_by_it(what: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -129,3 +130,45 @@ def test_sigterm_stops_the_agent_and_leaves_the_containers(rig: Rig) -> None:
 def test_statuses_in_words() -> None:
     assert describe(9) == "killed by SIGKILL"
     assert describe(3 << 8) == "exit status 3"
+
+
+BINDS = """
+import os, time
+from minos.agent.metadata.service import listen
+port = 0
+if os.path.exists(run + "/port"):
+    port = int(open(run + "/port").read())
+listener = listen("127.0.0.1", port)
+if not port:
+    with open(run + "/port.new", "w") as file:
+        file.write(str(listener.getsockname()[1]))
+    os.rename(run + "/port.new", run + "/port")
+    while not os.path.exists(run + "/end"):
+        time.sleep(0.01)
+    os._exit(1)
+while not os.path.exists(run + "/serve"):
+    time.sleep(0.01)
+client, _ = listener.accept()
+client.sendall(b"the agent")
+time.sleep(100)
+"""
+
+
+def test_nobody_takes_the_agents_port_between_two_agents(rig: Rig) -> None:
+    """A container that listens at it answers for the node."""
+    rig.start(BINDS)
+    eventually((rig.run / "port").exists)
+    port = int((rig.run / "port").read_text())
+    first = rig.pid()
+    (rig.run / "end").touch()
+    eventually(lambda: not Path(f"/proc/{first}").exists())
+    for address in ("127.0.0.1", ""):
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            with socket.socket() as thief:
+                thief.setsockopt(socket.SOL_SOCKET, option, 1)
+                with pytest.raises(OSError, match="in use"):
+                    thief.bind((address, port))
+                    thief.listen()
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        (rig.run / "serve").touch()
+        assert client.recv(100) == b"the agent", "it waited for the next one"

@@ -15,7 +15,7 @@ from layercake.features.releases import manager as keeper
 from layercake.features.releases import password
 from layercake.features.releases.manager import ReleaseManager
 from layercake.features.releases.operations import NodeReleases
-from layercake.features.releases.record import STEPS
+from layercake.features.releases.record import STEPS, KnownDisks, Witness
 from layercake.features.releases.table import Releases
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Hold, Record, Session, WantedImage
@@ -47,9 +47,11 @@ class Machine:
         self.done: list[str] = []
         self.erased: dict[str, Any] = {"state": "done", "disks": [DISK], "left": []}
         self.known: Collection[str] = ("S1",)
+        self.accepted_by = "ann"
         self.has_tpm, self.silent = True, 0
         self.left, self.grows = "", False
         self.keeps: Callable[[str], None] = lambda step: None
+        self.speaks: Witness = "bmc"
 
     @property
     def record(self) -> Record:
@@ -91,9 +93,6 @@ class Machine:
         self.done.append("session")
         record.session = None
 
-    async def tpm_cleared(self, record: Record) -> None:
-        self.done.append("tpm counts anew")
-
     async def forget_keys(self, record: Record) -> str:
         self.keeps("forget")
         self.done.append("forget")
@@ -106,8 +105,14 @@ class Machine:
         self.done.append("password")
         return "turned"
 
-    async def known_disks(self, record: Record) -> Collection[str]:
-        return self.known
+    def witness(self, record: Record) -> Witness:
+        return self.speaks
+
+    async def tpm_cleared(self, record: Record) -> None:
+        self.done.append("counts resets anew")
+
+    async def known_disks(self, record: Record) -> KnownDisks:
+        return KnownDisks(frozenset(self.known), self.accepted_by)
 
 
 class Site:
@@ -186,7 +191,7 @@ async def test_all_steps_are_done_in_their_order_and_the_images_come_back(site: 
         "cycle",
         "erase",
         "clear-tpm",
-        "tpm counts anew",
+        "counts resets anew",
         "forget",
         "password",
         "session",
@@ -205,6 +210,87 @@ async def test_all_steps_are_done_in_their_order_and_the_images_come_back(site: 
         1,
         0,
     ]
+
+
+def witnesses(release: dict[str, Any]) -> dict[str, str]:
+    return {step["name"]: step["witness"] for step in release["steps"]}
+
+
+@pytest.mark.parametrize("witness", ["bmc", "tpm"])
+async def test_each_step_says_whose_word_it_is(site: Site, witness: Witness) -> None:
+    site.machine.speaks = witness
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    done = await site.ended()
+    assert (done["state"], site.record.held) == ("done", None)
+    assert witnesses(done) == {
+        "hold": "node",
+        "restart": witness,
+        "erase": witness,
+        "tpm": witness,
+        "forget": "head",
+        "bmc-password": "bmc",
+        "power-cycle": witness,
+    }
+
+
+@pytest.mark.parametrize("state", ["up", "off"])
+async def test_what_nobody_but_the_node_says_waits_for_a_person(site: Site, state: str) -> None:
+    """A machine without BMC and TPM: its last user can play all of it, from the silence to the
+    erased disks."""
+    site.machine.speaks = "node"
+    site.record.node = dataclasses.replace(site.record.node, state=state)
+    ops = site.world.ops
+    await ops.releases.begin("n0", force=False, by="ann")
+    over = await site.ended()
+    assert over["state"] == "unconfirmed"
+    assert {step["result"] for step in over["steps"]} == {"done"}
+    assert witnesses(over)["erase"] == "node"
+    assert "clear-tpm" in site.machine.done
+    assert "counts resets anew" not in site.machine.done, "a TPM that was not cleared would pass"
+    held = ops.releases.of("n0")["held"]
+    assert "restart, erase, tpm, power-cycle rest on the node's own word" in held
+    assert "`layercake node release --confirm n0`" in held
+    assert held in site.world.head.part(Guard).stopped(site.record), "explain says so"
+    assert site.record.wanted == ()
+    kinds = site.world.kinds("n0")
+    assert (kinds.count("release.unconfirmed"), kinds.count("release.done")) == (1, 0)
+    await ops.releases.change("n0", "confirm", "bob")
+    assert (site.shown()["state"], site.shown()["confirmed_by"]) == ("done", "bob")
+    wanted: list[WantedImage] = list(site.record.wanted)
+    assert (site.record.held, wanted) == (None, [IMAGE])
+    kinds = site.world.kinds("n0")
+    assert (kinds.count("release.confirmed"), kinds.count("release.done")) == (1, 1)
+    with pytest.raises(Refused, match="cannot confirm"):
+        await ops.releases.change("n0", "confirm", "bob")
+
+
+async def test_one_step_by_the_nodes_own_word_is_enough_to_wait(site: Site) -> None:
+    def loses_its_tpm(step: str) -> None:
+        if step == "erase":
+            site.machine.speaks = "node"
+        if step == "clear-tpm":
+            site.machine.speaks = "tpm"
+
+    site.machine.speaks, site.machine.keeps = "tpm", loses_its_tpm
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "unconfirmed"
+    assert site.record.wanted == ()
+
+
+async def test_a_release_that_waits_is_held_over_a_restart_and_can_be_given_up(site: Site) -> None:
+    site.machine.speaks = "node"
+    ops = site.world.ops
+    await ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "unconfirmed"
+    await site.world.restart()
+    site.keeper = site.made()
+    ops = site.world.ops
+    assert site.record.held is not None and "--confirm n0" in site.record.held.why
+    assert site.record.wanted == () and not site.keeper.kept.running()
+    await ops.releases.change("n0", "abandon", "bob")
+    assert site.shown()["state"] == "abandoned"
+    await ops.releases.change("n0", "free", "bob")
+    assert site.shown()["state"] == "freed"
 
 
 async def test_nothing_starts_and_nobody_gets_through_meanwhile(site: Site) -> None:
@@ -326,9 +412,59 @@ async def test_a_disk_that_was_pulled_is_not_passed_over(site: Site) -> None:
     await site.world.ops.releases.begin("n0", force=False, by="ann")
     assert (await site.ended())["state"] == "failed"
     assert (
-        "disk S2 was there when the node reported its hardware last"
+        "disk S2 is known to be the node's, and is not there now"
         in site.world.ops.releases.of("n0")["held"]
     )
+
+
+async def test_disks_that_nobody_but_the_node_has_reported_do_not_hold_it_for_ever(
+    site: Site,
+) -> None:
+    """Its last user has it report what he likes."""
+    site.machine.known = ("S1", *(f"FAKE-{n:03}" for n in range(200)))
+    site.machine.accepted_by = ""
+    ops = site.world.ops
+    await ops.releases.begin("n0", force=False, by="ann")
+    done = await site.ended()
+    assert done["state"] == "done"
+    detail = next(step["detail"] for step in done["steps"] if step["name"] == "erase")
+    assert "1 disks; 200 that it reported before are not there: FAKE-000, FAKE-001" in detail
+    assert "`layercake machine accept n0`" in detail
+
+
+async def test_a_disk_of_the_last_release_is_known_until_a_person_says_otherwise(
+    site: Site,
+) -> None:
+    """It was erased before this user came: he can pull it, and not have it forgotten."""
+    second = {**DISK, "name": "sdb", "names": ["S2"], "serial": "S2"}
+    site.machine.erased = {"state": "done", "disks": [DISK, second], "left": []}
+    site.machine.accepted_by = ""
+    ops = site.world.ops
+    await ops.releases.begin("n0", force=False, by="ann")
+    assert (await site.ended())["state"] == "done"
+    site.machine.erased = {"state": "done", "disks": [DISK], "left": []}
+    site.machine.boot()
+    await ops.releases.begin("n0", force=True, by="ann")
+    assert (await site.ended())["state"] == "failed"
+    assert "disk S2 is known to be the node's" in ops.releases.of("n0")["held"]
+    site.machine.accepted_by = "bob"
+    await ops.releases.change("n0", "retry", "bob")
+    assert (await site.ended())["state"] == "done"
+
+
+async def test_what_only_the_node_said_was_erased_is_not_known(site: Site) -> None:
+    second = {**DISK, "name": "sdb", "names": ["FAKE"], "serial": "FAKE"}
+    site.machine.erased = {"state": "done", "disks": [DISK, second], "left": []}
+    site.machine.accepted_by, site.machine.speaks = "", "node"
+    ops = site.world.ops
+    await ops.releases.begin("n0", force=False, by="ann")
+    await site.ended()
+    await ops.releases.change("n0", "confirm", "bob")
+    site.machine.erased = {"state": "done", "disks": [DISK], "left": []}
+    site.machine.speaks = "bmc"
+    site.machine.boot()
+    await ops.releases.begin("n0", force=True, by="ann")
+    assert (await site.ended())["state"] == "done"
 
 
 async def test_what_cannot_be_done_is_left_and_said(site: Site) -> None:

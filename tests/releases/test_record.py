@@ -7,14 +7,18 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from layercake.features.releases.manager import BY_HEAD
 from layercake.features.releases.record import (
     MAX_DETAIL,
+    PROOF,
     STEPS,
     Erased,
     Release,
     Step,
+    Witness,
     abandoned,
     began,
+    confirmed,
     ended,
     freed,
     retried,
@@ -33,11 +37,23 @@ def after(count: int, release: Release = NEW) -> Release:
     return release
 
 
+def spoken_for(release: Release, step: str, witness: Witness) -> Release:
+    """With another witness of a step, of the BMC's for all others."""
+    return msgspec.structs.replace(
+        release,
+        steps=tuple(
+            msgspec.structs.replace(one, witness=witness if one.name == step else "bmc")
+            for one in release.steps
+        ),
+    )
+
+
 RUNNING = began(after(1), 200.0)
 FAILED = ended(RUNNING, "failed", 210.0, "no agent")
 DONE = after(len(STEPS))
 ABANDONED = abandoned(FAILED, "bob", 220.0)
 FREED = freed(ABANDONED, "eve")
+ALONE = spoken_for(DONE, "erase", "node")
 
 
 @pytest.mark.parametrize(
@@ -61,6 +77,41 @@ def test_what_goes_on_and_why_it_is_held(release: Release, state: str, step: str
     assert (release.next, release.why, release.holds) == (step, why, bool(why))
     assert release_view(release)["state"] == state
     assert release.failed is (state == "failed") and release.done is (state == "done")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("witness", ["bmc", "tpm", "head", "node", ""])
+def test_the_nodes_own_word_is_no_proof(step: str, witness: Witness) -> None:
+    release = spoken_for(DONE, step, witness)
+    proves = witness != "node" or step in ("hold", "forget", "bmc-password")
+    assert (release.over, release.done, release.waits) == (True, proves, not proves)
+    assert (release.holds, release.next) == (not proves, "")
+
+
+def test_whose_word_each_step_is_was_decided() -> None:
+    """A step that is added says who shows that it was done: somebody else than the node."""
+    assert set(BY_HEAD) | set(PROOF) == set(STEPS)
+    assert set(BY_HEAD).isdisjoint(PROOF)
+    assert [step for step, witness in BY_HEAD.items() if witness == "node"] == ["hold"], (
+        "that nothing runs is of no use to who lies: it is switched off next"
+    )
+
+
+@pytest.mark.parametrize("witness", ["bmc", "tpm", "head", "node", ""])
+def test_disks_are_known_by_a_release_that_somebody_else_has_seen(witness: Witness) -> None:
+    release = spoken_for(DONE, "erase", witness)
+    assert release.proves_disks is (witness in ("bmc", "tpm"))
+
+
+def test_a_person_vouches_for_what_nobody_but_the_node_says() -> None:
+    assert release_view(ALONE)["state"] == "unconfirmed"
+    assert "waits for a person: erase rest on the node's own word" in ALONE.why
+    sure = confirmed(ALONE, "bob", 300.0)
+    assert (sure.done, sure.holds, sure.waits, sure.why) == (True, False, False, "")
+    assert (sure.confirmed_by, sure.ended, release_view(sure)["state"]) == ("bob", 300.0, "done")
+    given_up = abandoned(ALONE, "eve", 310.0)
+    assert (given_up.waits, given_up.holds) == (False, True)
+    assert freed(given_up, "eve").holds is False
 
 
 def test_the_steps_come_in_this_order() -> None:
@@ -134,6 +185,22 @@ def test_what_an_end_says_is_kept_and_so_are_the_disks() -> None:
             "cannot abandon the release of n1: its release was abandoned by bob, and it is held "
             "until a person frees it",
         ),
+        (
+            lambda r: confirmed(r, "eve", 1.0),
+            DONE,
+            "cannot confirm the release of n1: it has ended",
+        ),
+        (
+            lambda r: confirmed(r, "eve", 1.0),
+            FAILED,
+            "cannot confirm the release of n1: its release failed at restart: no agent",
+        ),
+        (
+            lambda r: confirmed(r, "eve", 1.0),
+            abandoned(ALONE, "bob", 1.0),
+            "cannot confirm the release of n1: its release was abandoned by bob, and it is held "
+            "until a person frees it",
+        ),
         (lambda r: freed(r, "eve"), FAILED, "cannot free n1: no abandoned release holds it"),
         (lambda r: freed(r, "eve"), FREED, "cannot free n1: no abandoned release holds it"),
     ],
@@ -159,6 +226,7 @@ def test_a_release_as_it_is_shown() -> None:
         "state": "freed",
         "abandoned_by": "bob",
         "freed_by": "eve",
+        "confirmed_by": "",
         "disks": [
             {
                 "model": "M",
@@ -179,6 +247,7 @@ def test_a_release_as_it_is_shown() -> None:
         "result": "failed",
         "detail": "no agent",
         "tries": 1,
+        "witness": "",
     }
     assert steps[2] == {
         "name": "erase",
@@ -187,4 +256,5 @@ def test_a_release_as_it_is_shown() -> None:
         "result": "",
         "detail": "",
         "tries": 0,
+        "witness": "",
     }

@@ -204,6 +204,29 @@ async def test_recorded_is_told_of_and_refuses_nobody(
     assert world.head.part(Tpms).of(world.node("n0")).ek and "tpm.recorded" in world.kinds("n0")
 
 
+async def test_a_tpm_vouches_for_a_boot_that_was_recorded_before(
+    world: World, client: TestClient[Any, Any], tpm: SoftTpm, other: SoftTpm
+) -> None:
+    """What is recorded in this very boot is what the machine says of itself."""
+
+    async def vouched(tpm: SoftTpm | None) -> bool:
+        assert (await joins(world, client, tpm))[0] == 200
+        return world.head.part(Tpms).vouches(world.node("n0"))
+
+    assert not await vouched(None), "the inventory asks for none"
+    await wanted(world, "tpm: recorded")
+    assert not await vouched(tpm), "it is recorded now"
+    assert await vouched(tpm)
+    wire = tpm.wire()
+    Tpm(wire).clear()
+    wire.close()
+    await world.head.part(Tpms).cleared(world.node("n0"))
+    assert await vouched(tpm), "a release clears it, and its counters with it"
+    assert not await vouched(other)
+    await wanted(world, "tpm: recorded, tpm_registers: [7]")
+    assert not await vouched(tpm), "who it is, and not what it has booted"
+
+
 async def test_a_stolen_token_is_worth_nothing(
     world: World, client: TestClient[Any, Any], tpm: SoftTpm, other: SoftTpm
 ) -> None:

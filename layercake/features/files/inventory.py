@@ -23,6 +23,8 @@ from layercake.moduleapi.module import NodePart
 
 MINOS = "minos"
 METADATA = "metadata"
+METADATA_OF = "metadata@"
+"""What a target begins with that is what the metadata service says to one image."""
 ALL = "*"
 SAID = ("/user-data", "/vendor-data", "/network-config")
 """What the metadata service may say beside what the head says of the node."""
@@ -191,6 +193,11 @@ class Place(NamedTuple):
     targets: tuple[str, ...]
     path: str
 
+    @property
+    def of_metadata(self) -> bool:
+        """Whether it is what the metadata service says, to all images or to one."""
+        return any(one == METADATA or one.startswith(METADATA_OF) for one in self.targets)
+
 
 def place_of(key: str) -> Place:
     """The place that a key names. Raises Mistake."""
@@ -198,7 +205,8 @@ def place_of(key: str) -> Place:
     targets = tuple(said.split(",")) if colon else (ALL,)
     path = f"/{path}" if colon else key
     for target in targets:
-        if target not in (MINOS, METADATA, ALL) and not IMAGE.fullmatch(target):
+        image = target.removeprefix(METADATA_OF)
+        if target not in (MINOS, METADATA, ALL) and not IMAGE.fullmatch(image):
             raise Mistake(
                 f"{show(target)} is no image's name, and not {MINOS}",
                 "as compute:/etc/motd or minos:/etc/motd",
@@ -216,13 +224,14 @@ def place_of(key: str) -> Place:
             "a sysctl goes into uinit, or into /etc/sysctl.d",
             f"{key}.",
         )
-    if METADATA in targets and (len(targets) > 1 or path not in SAID):
+    place = Place(targets, path)
+    if place.of_metadata and (len(targets) > 1 or path not in SAID):
         raise Mistake(
             f"the metadata service has no {show(path)}",
-            f"one of {', '.join(SAID)}, for {METADATA} alone",
+            f"one of {', '.join(SAID)}, for {METADATA} alone, or for {METADATA_OF}IMAGE",
             f"{key}.",
         )
-    return Place(targets, path)
+    return place
 
 
 def _is_path(path: str) -> bool:
@@ -255,13 +264,13 @@ def _sound(key: str, one: File, place: Place) -> None:
         raise Mistake(
             f"file {key} is a directory", "write a tree for it, or the path of a file", f"{key}."
         )
-    if not {MINOS, METADATA}.isdisjoint(place.targets) and one.on_change not in ("", "write"):
+    if (MINOS in place.targets or place.of_metadata) and one.on_change not in ("", "write"):
         raise Mistake(
             f"file {key}: nothing can be reloaded in minOS",
             "what is for minOS is written at once; remove it",
             f"{key}.on_change",
         )
-    if METADATA in place.targets and (one.tree or one.leave):
+    if place.of_metadata and (one.tree or one.leave):
         raise Mistake(
             f"file {key}: the metadata service takes one text",
             "give it content, source or secret",

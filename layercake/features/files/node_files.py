@@ -20,7 +20,7 @@ from layercake.features.files import given, sources
 from layercake.features.files.entry import Entry
 from layercake.features.files.hostkeys import DOCUMENTS as HOST_KEYS
 from layercake.features.files.hostkeys import HostKeys
-from layercake.features.files.inventory import METADATA, TEMPLATE, File, Files, place_of
+from layercake.features.files.inventory import TEMPLATE, File, Files, place_of
 from layercake.features.files.module import FileSettings
 from layercake.features.files.rendering.renderer import Renderer
 from layercake.features.files.rendering.template import CLOSES, OPENS
@@ -257,7 +257,7 @@ class NodeFiles:
                 await self.keys.of(record),
                 wishes(record.node).authorized_keys,
             )
-        if any(METADATA in place_of(key).targets for key in part.entries):
+        if any(place_of(key).of_metadata for key in part.entries):
             entries.append(
                 given.facts(
                     record.node, self._networks.of(record.node), wishes(record.node).authorized_keys

@@ -10,7 +10,7 @@ from layercake.features.machines.node_routes import MachineReports
 from layercake.features.machines.operations import MachineRequests
 from layercake.features.machines.routes import MachineRoutes
 from layercake.features.machines.table import Rows
-from layercake.features.machines.views import hardware_of
+from layercake.features.machines.views import hardware_of, why_held
 from layercake.fleet.store import Record
 from layercake.kernel.feature import Feature, Running
 from layercake.kernel.kernel import Kernel
@@ -45,6 +45,9 @@ def _start(kernel: Kernel) -> Running:
     def hardware(record: Record) -> list[str]:
         return hardware_of(record, machines)
 
+    def held(record: Record) -> str:
+        return why_held(record, machines)
+
     operations = MachineRequests(store, kernel.modules.ask, machines, kernel.part(NodeDisks))
     return Running(
         (machines, operations),
@@ -53,7 +56,7 @@ def _start(kernel: Kernel) -> Running:
         routes=(MachineRoutes(operations),),
         node_routes=MachineReports(machines).routes(),
         troubles={"hardware": hardware},
-        stopped=machines.held,
+        stopped=held,
         claimed=machines.replacing.asked,
     )
 

@@ -14,8 +14,7 @@ from layercake.features.machines import events
 from layercake.features.machines.hardware import report
 from layercake.features.machines.hardware.drift import differences
 from layercake.features.machines.hardware.report import Report
-from layercake.features.machines.module import Whereabouts
-from layercake.features.machines.replacing import Replacing, automatic
+from layercake.features.machines.replacing import Replacing, automatic, nobody_takes
 from layercake.features.machines.table import (
     Machine,
     Rows,
@@ -43,10 +42,6 @@ REBOOT = "reboot"
 OFF = "off"
 _OLD_S = 7200.0
 """A stranger that was heard so long ago claims nothing any more."""
-
-
-async def nobody_takes(record: Record, macs: list[str], by: str) -> None:
-    """Where nobody makes the cards of a machine those of a node."""
 
 
 class Machines:
@@ -197,6 +192,13 @@ class Machines:
         in, "" if that is not known."""
         found = (self._all.get(key_of_stranger(mac)) for mac in record.node.macs)
         return next((one.tpm_ek for one in found if one is not None and one.tpm_ek), "")
+
+    async def distrust_key(self, mac: str) -> None:
+        """No person has taken a stranger in: its TPM's endorsement key is its own word alone."""
+        if (one := self._all.get(key_of_stranger(mac))) is not None:
+            one = replace(one, tpm_ek="")
+            await self._rows.write(one, None)
+            self._remember(one)
 
     def rivals(self, machine: Machine) -> list[Machine]:
         """The other machines that have a claim of this one's: two with one serial number, two at
@@ -456,7 +458,7 @@ class Machines:
 
     # -- what people ask for
 
-    async def accept(self, records: Iterable[Record]) -> list[Record]:
+    async def accept(self, records: Iterable[Record], by: str) -> list[Record]:
         """The hardware of nodes is right as it is now. Returns those of which there is a survey."""
         done = []
         for record in records:
@@ -464,7 +466,8 @@ class Machines:
             found = (await self._rows.reports(machine.key))[0] if machine is not None else None
             if machine is None or found is None:
                 continue
-            machine = replace(machine, accepted=True, drift=differences(found, found))
+            drift = differences(found, found)
+            machine = replace(machine, accepted=True, accepted_by=by, drift=drift)
             await self._rows.write(machine, None, msgspec.json.encode(found))
             self._remember(machine)
             self._drifted(record, machine.drift)
@@ -481,16 +484,3 @@ class Machines:
         self.replacing.forget(record)
         if self._drop(key_of_node(record)) is not None:
             self._gone.append(key_of_node(record))
-
-    def held(self, record: Record) -> str:
-        """Why rolls are to leave a node out for its hardware, "" if they are not."""
-        part = record.node.parts.get("machines")
-        machine = self.of(record)
-        if (
-            machine is None
-            or not machine.drift
-            or not isinstance(part, Whereabouts)
-            or part.hardware != "hold"
-        ):
-            return ""
-        return f"its hardware is not as it was accepted: {machine.drift[0]}"

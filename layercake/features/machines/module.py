@@ -140,8 +140,9 @@ class Whereabouts(NodePart, frozen=True, kw_only=True, omit_defaults=True):
         Meta(
             description="What becomes of a machine that no inventory knows and that has the node's "
             "place or serial number: people are "
-            "told, or it is taken for the node, if nobody else claims that and the node's own "
-            "machine is silent."
+            "told, or it is taken for the node, if nobody else claims that, the node's own "
+            "machine is silent, and not only its own word says so; of a switch's port that is "
+            "enough."
         ),
     ] = "ask"
 

@@ -142,7 +142,7 @@ class MachineRequests:
     async def accept(self, text: str, by: str) -> list[str]:
         """The hardware of nodes is right as it is now; returns those of which something was
         reported."""
-        done = await self._machines.accept(self._store.select(text))
+        done = await self._machines.accept(self._store.select(text), said_by(by))
         for record in done:
             self._store.event(record, events.ACCEPTED, f"by {said_by(by)}")
         return [record.name for record in done]

@@ -1,6 +1,10 @@
 """Boards that were replaced: a machine that no inventory knows is where a node is to be, or has its
-serial number. A person is told which; with `replace: auto` it is taken for the node, unless
-something speaks against that.
+serial number. A person is told which; with `replace: auto`, and for a node that had no card yet, it
+is taken for the node, unless something speaks against that.
+
+A machine's own word is not enough: its serial number is on its lid. Somebody else has to say so
+too: the switch or relay that its DHCP came by, or the node's BMC. A port of a switch is what the
+machine says that it heard by LLDP; that is enough only where the inventory says `replace: auto`.
 
 Of what claims a place at DHCP alone nothing else is known yet, so it is kept here for a while, and
 is bounded.
@@ -15,8 +19,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from layercake.features.machines import events
+from layercake.features.machines.hardware.bmc_serials import BmcSerials
 from layercake.features.machines.module import Whereabouts
-from layercake.features.machines.table import Machine, same_hardware
+from layercake.features.machines.table import Machine, same_hardware, wanted_places
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import LayercakeError
 from layercake.moduleapi.strangers import HEARD, option82
@@ -41,6 +46,10 @@ class Claimant:
     why_not: str = ""
 
 
+async def nobody_takes(record: Record, macs: list[str], by: str) -> None:
+    """Where nobody makes the cards of a machine those of a node."""
+
+
 class Known(Protocol):
     """What is known of machines (keeper.Machines)."""
 
@@ -61,6 +70,9 @@ class Known(Protocol):
 
     def name_of(self, machine: Machine) -> str:
         """What people call a machine."""
+
+    async def distrust_key(self, mac: str) -> None:
+        """No person has taken a stranger in. Raises OperationFailed."""
 
 
 class Replacing:
@@ -86,6 +98,7 @@ class Replacing:
         self._told: dict[tuple[str, str], str] = {}
         self._done: dict[str, float] = {}
         self._under_way: set[str] = set()
+        self._serials = BmcSerials(ask, wall)
         self._tasks: set[asyncio.Task[None]] = set()
         self.keeps = keeps
         self._take = take
@@ -155,8 +168,27 @@ class Replacing:
                         if mac != machine.mac and not self._known.is_shared(mac, machine)
                     ]
                 await self._consider(
-                    record, macs, "what it reports", others, own, set(machine.macs)
+                    record,
+                    macs,
+                    "what it reports",
+                    others,
+                    own,
+                    set(machine.macs),
+                    self._by_own_word(record, machine),
                 )
+
+    def _by_own_word(self, record: Record, machine: Machine) -> str:
+        """Why nobody but a machine itself says that it is a node's, "" if somebody else does."""
+        marks = set(machine.claims)
+        kinds = {one.kind for one in wanted_places(record) if (one.kind, one.value) in marks}
+        part = record.node.parts.get("machines")
+        wished = isinstance(part, Whereabouts) and part.replace == "auto"
+        if "option 82" in kinds or (wished and "port" in kinds):
+            return ""
+        if self._serials.begin(record):
+            self._begin(self._serials.refresh(record))
+        why = self._serials.why_not(record, machine.serial)
+        return f"nobody but the machine itself says so, and {why}" if why else ""
 
     async def _own_s(self, record: Record) -> float:
         """For how many seconds the boot service has heard nothing of a node's own cards. Raises
@@ -172,12 +204,35 @@ class Replacing:
         others: Iterable[str],
         own_s: float,
         same: Collection[str] = (),
+        unproven: str = "",
     ) -> None:
-        """Takes a machine for a node, or says why not."""
+        """Takes a machine for a node, or says why not. `unproven`: why nobody but itself says that
+        it is the node's."""
         node = record.node.id
         mac = macs[0]
         if node in self._under_way or self._known.node_by(mac) is not None:
             return
+        why = self._against(record, macs, others, own_s, same)
+        if why or unproven:
+            self._refused(record, mac, why or unproven, disputed=bool(why))
+            return
+        self._under_way.add(node)
+        try:
+            await self._took(record, macs, where)
+        finally:
+            self._under_way.discard(node)
+
+    def _against(
+        self,
+        record: Record,
+        macs: list[str],
+        others: Iterable[str],
+        own_s: float,
+        same: Collection[str],
+    ) -> str:
+        """What speaks against a machine being a node's, "" for nothing."""
+        node = record.node.id
+        mac = macs[0]
         mine = {*macs, *same}
         also = [
             *others,
@@ -188,23 +243,14 @@ class Replacing:
                 if not (mac in one.macs and (one.mac in mine or not same))
             ),
         ]
-        why = (
-            f"{', '.join(dict.fromkeys(also))[:300]} claim the same" if also else self.keeps(record)
-        )
-        if (
-            not why
-            and record.node.macs
-            and min(own_s, self._wall() - self._done.get(node, float("-inf"))) < QUIET_S
-        ):
-            why = "its own card was heard a short while ago"
-        if why:
-            self._refused(record, mac, why)
-            return
-        self._under_way.add(node)
-        try:
-            await self._took(record, macs, where)
-        finally:
-            self._under_way.discard(node)
+        if also:
+            return f"{', '.join(dict.fromkeys(also))[:300]} claim the same"
+        if why := self.keeps(record):
+            return why
+        silent_s = min(own_s, self._wall() - self._done.get(node, float("-inf")))
+        if record.node.macs and silent_s < QUIET_S:
+            return "its own card was heard a short while ago"
+        return ""
 
     async def _took(self, record: Record, macs: list[str], where: str) -> None:
         was = ", ".join(record.node.macs)
@@ -215,6 +261,7 @@ class Replacing:
                 if was
                 else "its place (a machine was found there"
             )
+            await self._known.distrust_key(mac)
             await self._take(record, macs, f"{why}, by {where})")
         except LayercakeError as error:
             self._refused(record, mac, str(error))
@@ -242,18 +289,21 @@ class Replacing:
             data={"mac": mac, "was": was},
         )
 
-    def _refused(self, record: Record, mac: str, why: str) -> None:
+    def why_not(self, record: Record, mac: str) -> str:
+        """Why a machine was not taken for a node, "" if it was, or nobody has looked."""
+        return self._told.get((record.node.id, mac), "")
+
+    def _refused(self, record: Record, mac: str, why: str, *, disputed: bool = True) -> None:
         one = self._fresh(record).get(mac)
         if one is not None:
             one.why_not = why
         key = (record.node.id, mac)
         if self._told.pop(key, None) != why:
-            self._store.event(
-                record,
-                events.DISPUTED,
-                f"{mac} claims to be this node, and is not taken for it: {why}",
-                data={"mac": mac},
-            )
+            text = f"{mac} claims to be this node, and is not taken for it: {why}"
+            if not disputed:
+                text += f" (hint: if it is, `layercake node set {record.name} mac={mac}`)"
+            kind = events.DISPUTED if disputed else events.CLAIMED
+            self._store.event(record, kind, text, data={"mac": mac})
         self._told[key] = why
         while len(self._told) > 4096:
             del self._told[next(iter(self._told))]
@@ -275,6 +325,7 @@ class Replacing:
         """A node is gone."""
         self._claims.pop(record.node.id, None)
         self._done.pop(record.node.id, None)
+        self._serials.forget(record)
 
     def lines(self, record: Record) -> list[tuple[str, str]]:
         """Who claims a node's place at DHCP, by MAC address, for people."""

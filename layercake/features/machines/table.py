@@ -53,6 +53,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     alive_until: float = 0.0
     boot_id: str = ""
     accepted: bool = False
+    accepted_by: str = ""
+    """Who has said that its hardware is right; "": nobody, it is what the node reported first."""
     drift: tuple[str, ...] = ()
     tpm_ek: str = ""
     """The endorsement key of a stranger's TPM (SHA-256), as it said before it was taken in."""
@@ -187,6 +189,7 @@ def summary(
         bmc_mac=found.bmc.mac if found.bmc else "",
         place=port,
         accepted=before.accepted if before is not None else False,
+        accepted_by=before.accepted_by if before is not None else "",
     )
 
 

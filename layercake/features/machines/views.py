@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from layercake.features.machines.manager import Machines
+from layercake.features.machines.module import Whereabouts
 from layercake.features.machines.table import Machine, wanted_places
 from layercake.fleet.store import Record
 
@@ -74,10 +75,16 @@ def _who_else(record: Record, own: Machine | None, machines: Machines) -> list[s
     return lines + [
         f"{claim.mac} at {claim.address}, which no inventory knows, has "
         f"{_of_inventory(record, claim)} of this node "
+        f"{_not_taken(record, claim, machines)}"
         f"(hint: layercake node set {record.name} mac={claim.mac})"
         for claim in machines.claimants(record)[:5]
         if claim.key not in known
     ]
+
+
+def _not_taken(record: Record, claim: Machine, machines: Machines) -> str:
+    why = machines.replacing.why_not(record, claim.mac)
+    return f"and is not taken for it: {why} " if why else ""
 
 
 def _how_known(record: Record, own: Machine | None) -> list[str]:
@@ -86,7 +93,8 @@ def _how_known(record: Record, own: Machine | None) -> list[str]:
     if not record.node.macs:
         return [
             f"it has no `mac`, and no machine was seen yet that has its "
-            f"{' or '.join(map(str, places))}: the first one is taken for it"
+            f"{' or '.join(map(str, places))}: the first one is taken for it, if somebody else "
+            "than the machine itself says so too"
         ]
     if own is None:
         lines = ["it has not reported yet: it is known by its MAC address alone"]
@@ -109,3 +117,17 @@ def _of_inventory(record: Record, one: Machine) -> str:
         ", ".join(str(claim) for claim in wanted_places(record) if (claim.kind, claim.value) in has)
         or "what its last survey had"
     )
+
+
+def why_held(record: Record, machines: Machines) -> str:
+    """Why rolls are to leave a node out for its hardware, "" if they are not."""
+    part = record.node.parts.get("machines")
+    machine = machines.of(record)
+    if (
+        machine is None
+        or not machine.drift
+        or not isinstance(part, Whereabouts)
+        or part.hardware != "hold"
+    ):
+        return ""
+    return f"its hardware is not as it was accepted: {machine.drift[0]}"

@@ -205,12 +205,10 @@ class Power:
         self, record: Record, apply: bool, gateway: str, prefix: int, by: str
     ) -> dict[str, Any]:
         login = await self._ask(LOGIN, {"node": record.node.id})
-        wanted = {
-            "user": login["username"],
-            "password": login["password"],
-            **self._place(login["address"], gateway, prefix),
-        }
-        said = await self._ask_inside(record, wanted)
+        wanted = {"user": login["username"], **self._place(login["address"], gateway, prefix)}
+        said = await self._ask_inside(
+            record, wanted
+        )  # a look needs no password: the node gets none
         own = str(said["found"].get("address", ""))[:40]
         row = {
             "address": wanted["address"] or "by its name",
@@ -236,9 +234,10 @@ class Power:
                 f"{own or 'no address'}",
                 hint="look whose address that is: two BMCs with one address are lost both",
             )
+        row["lines"] = row["lines"] or await self._login_trouble(record, wanted["user"])
         if not apply or not row["lines"]:
             return row
-        await self._ask_inside(record, {**wanted, "apply": True})
+        await self._ask_inside(record, {**wanted, "password": login["password"], "apply": True})
         self._store.event(
             record, events.POWER_SET_UP, f"by {said_by(by)}: {'; '.join(row['lines'])}"
         )
@@ -271,6 +270,14 @@ class Power:
         raise OperationFailed(
             f"cannot set up the BMC of {record.name}: what its agent says makes no sense"
         )
+
+    async def _login_trouble(self, record: Record, user: str) -> list[str]:
+        """What is to be done where the head cannot log in at a BMC by what the inventory says."""
+        try:
+            await self._ask(REFRESH, {"node": record.node.id})
+        except LayercakeError as error:
+            return [f"user {user!r} gets the password: {error.message}"[:200]]
+        return []
 
     async def _answers(self, record: Record) -> None:
         """Waits until a BMC answers as the inventory says; what it answers is told to the engine.

@@ -7,7 +7,8 @@ import msgspec
 
 class ReleaseStep(msgspec.Struct, kw_only=True):
     """A step: when it began and ended, in seconds since the epoch, 0 for not yet; `result` is done,
-    left, failed, or "" while it is not over; `tries` counts how often it was begun."""
+    left, failed, or "" while it is not over; `tries` counts how often it was begun; `witness` says
+    whose word its end is: bmc, tpm, head, or only the node's own (node)."""
 
     name: str
     began: float
@@ -15,6 +16,7 @@ class ReleaseStep(msgspec.Struct, kw_only=True):
     result: str
     detail: str
     tries: int
+    witness: str
 
 
 class ErasedDisk(msgspec.Struct, kw_only=True):
@@ -30,8 +32,8 @@ class ErasedDisk(msgspec.Struct, kw_only=True):
 
 
 class OneRelease(msgspec.Struct, kw_only=True):
-    """A release: running, failed, abandoned, freed or done. `left` are disks that were not erased,
-    and why."""
+    """A release: running, failed, unconfirmed (a person has to vouch for it), abandoned, freed or
+    done. `left` are disks that were not erased, and why."""
 
     id: str
     by: str
@@ -41,6 +43,7 @@ class OneRelease(msgspec.Struct, kw_only=True):
     state: str
     abandoned_by: str
     freed_by: str
+    confirmed_by: str
     steps: list[ReleaseStep]
     disks: list[ErasedDisk]
     left: list[str]

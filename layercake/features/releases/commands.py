@@ -18,6 +18,7 @@ _STEPS = (
     Column("BEGAN"),
     Column("SECONDS", right=True),
     Column("TRIES", right=True),
+    Column("WITNESS"),
     Column("DETAIL", flexible=True),
 )
 _DISKS = (
@@ -28,7 +29,17 @@ _DISKS = (
     Column("READ BACK"),
     Column("WAY", flexible=True),
 )
-_DONE = {"retry": "tried again", "abandon": "given up; the nodes stay held", "free": "free"}
+_DONE = {
+    "retry": "tried again",
+    "abandon": "given up; the nodes stay held",
+    "free": "free",
+    "confirm": "confirmed",
+}
+_STAKES = {
+    "free": "The disks of {nodes} may hold what their last users left. Free them?",
+    "confirm": "Nobody but {nodes} themselves say that they were erased: a last user can fake "
+    "that. Have you switched them off and on, and seen minOS start?",
+}
 
 
 @command()
@@ -40,6 +51,12 @@ _DONE = {"retry": "tried again", "abandon": "given up; the nodes stay held", "fr
 )
 @click.option(
     "--free", "what", flag_value="free", help="Take the hold of a release away that was given up."
+)
+@click.option(
+    "--confirm",
+    "what",
+    flag_value="confirm",
+    help="Vouch for a release that nobody but the node speaks for: without BMC and TPM.",
 )
 @click.option("--show", "what", flag_value="show", help="Show the last release, with its evidence.")
 @click.option("--all", "all_", is_flag=True, help="With --show: all releases that are kept.")
@@ -54,9 +71,7 @@ def release(app: App, nodes: str, force: bool, what: str | None, all_: bool, yes
     if what == "show":
         return _shown(app, nodes, all_=all_)
     if what is not None:
-        if what == "free" and not app.confirm(
-            f"The disks of {nodes} may hold what their last users left. Free them?", yes
-        ):
+        if what in _STAKES and not app.confirm(_STAKES[what].format(nodes=nodes), yes):
             return Answer(code=FAILED)
         answer = app.head.post(
             "/v1/nodes/release/change", {"range": nodes, "what": what, "by": current_user()}
@@ -102,7 +117,7 @@ def _show_release(out: Output, node: str, it: dict[str, Any], held: str) -> None
         f"{node}: release {it['id']}, {it['state']}, asked for by {it['by']} at "
         f"{format_time(it['asked'])}"
     )
-    for key in ("abandoned_by", "freed_by"):
+    for key in ("abandoned_by", "freed_by", "confirmed_by"):
         if it[key]:
             out.line(f"{key.replace('_', ' ')} {it[key]}")
     if held:
@@ -121,6 +136,7 @@ def _step_row(step: dict[str, Any]) -> list[object]:
         format_time(step["began"]) if step["began"] else "-",
         f"{step['ended'] - step['began']:.0f}" if step["ended"] else "-",
         step["tries"] or "-",
+        step["witness"] or "-",
         step["detail"],
     ]
 

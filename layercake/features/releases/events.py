@@ -24,6 +24,15 @@ ABANDONED = EventKind("release.abandoned", _W, "A person has given a release up;
 FREED = EventKind(
     "release.freed", _W, "A person has freed a node whose release was given up, or cannot be read."
 )
+UNCONFIRMED = EventKind(
+    "release.unconfirmed",
+    _W,
+    "All steps of a release have ended, and nobody but the node says so: it is held until a person "
+    "confirms it.",
+)
+CONFIRMED = EventKind(
+    "release.confirmed", _W, "A person vouches for a release that only the node itself speaks for."
+)
 DONE = EventKind("release.done", _I, "A node is released: nothing of its last user is on it.")
 
-EVENTS = (BEGUN, STEP, FAILED, RETRIED, ABANDONED, FREED, DONE)
+EVENTS = (BEGUN, STEP, FAILED, RETRIED, ABANDONED, FREED, UNCONFIRMED, CONFIRMED, DONE)

@@ -32,7 +32,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.orders.give_now,
         kernel.modules.ask,
         kernel.modules.notifier.changed,
-        kernel.running.decisions.tpm_cleared,
+        kernel.running.decisions,
     )
     releases = ReleaseManager(
         store, desire, Releases(kernel.database, store), actions, kernel.clock

@@ -10,16 +10,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from layercake.base.clock import Clock
 from layercake.features.releases import events, password
-from layercake.features.releases.record import Erased, Release, abandoned, began, ended, retried
-from layercake.features.releases.said import Erasing, LeftSaid, erasing
+from layercake.features.releases.record import (
+    Ended,
+    KnownDisks,
+    Release,
+    Witness,
+    abandoned,
+    began,
+    confirmed,
+    ended,
+    retried,
+)
+from layercake.features.releases.said import Erasing, erasing, proven
 from layercake.features.releases.table import Releases
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order
@@ -45,17 +55,10 @@ LIMITS = {
 }
 BY_HAND_S = 24 * 3600.0
 """For a node whose power a person has to switch."""
+BY_HEAD: Mapping[str, Witness] = {"hold": "node", "forget": "head", "bmc-password": "bmc"}
+"""Whose word these steps are, whatever the node has; of the others see NodeActions.witness."""
 MOST = 32
 """So many releases are carried out at a time."""
-
-
-class Ended(NamedTuple):
-    """How a step ended."""
-
-    result: Literal["done", "left", "failed"] = "done"
-    detail: str = ""
-    disks: Sequence[Erased] = ()
-    left: Sequence[str] = ()
 
 
 class NodeActions(Protocol):
@@ -70,9 +73,6 @@ class NodeActions(Protocol):
     def end_session(self, record: Record) -> None:
         """Ends a node's session, and its token."""
 
-    def tpm_cleared(self, record: Record, /) -> Awaitable[None]:
-        """A node's TPM was cleared, and counts from 0 again. Raises OperationFailed."""
-
     async def forget_keys(self, record: Record) -> str:
         """Forgets the keys that were made for a node; what it was, for people. On disk when it
         returns. Raises OperationFailed."""
@@ -81,8 +81,16 @@ class NodeActions(Protocol):
         """Turns the password of a node's BMC; what was done. Raises password.Left,
         LayercakeError."""
 
-    async def known_disks(self, record: Record) -> Collection[str]:
-        """The serial numbers of the disks that the node reported last."""
+    async def known_disks(self, record: Record) -> KnownDisks:
+        """The disks that a node is known to have."""
+
+    def witness(self, record: Record) -> Witness:
+        """By whose word the boot of a node that speaks now, or its end, is what we have ordered:
+        "bmc", "tpm", or only "node"."""
+
+    async def tpm_cleared(self, record: Record) -> None:
+        """Has the head expect a TPM that was cleared: its counters begin anew. Raises
+        OperationFailed."""
 
     def push(self, record: Record) -> None:
         """Has a node told what is wanted of it."""
@@ -191,6 +199,19 @@ class ReleaseManager:
         self._store.event(record, events.ABANDONED, f"by {by}")
         await self._hold(record, up=True)
 
+    async def confirm(self, record: Record, by: str) -> None:
+        """A person vouches for a release that nobody but the node speaks for: the node is free.
+        Raises Refused, NotFound, OperationFailed."""
+        before = self._before(record)
+        await self.kept.change(
+            record.node.id,
+            self._newest(record).id,
+            partial(confirmed, by=by, now=self._store.wall()),
+        )
+        self._store.event(record, events.CONFIRMED, f"by {by}")
+        await self._let_go(record, before)
+        self._done(record)
+
     async def free(self, record: Record, by: str) -> None:
         """Takes away the hold of a release that was given up, or cannot be read. Raises Refused,
         OperationFailed."""
@@ -214,6 +235,12 @@ class ReleaseManager:
 
     def _worded(self, record: Record, why: str) -> str:
         progress = self._progress.get(record.node.id, "")
+        found = self.kept.of(record.node.id)
+        if found and found[-1].waits:
+            progress = (
+                "switch it off and on yourself and see minOS on its console, then `layercake node "
+                f"release --confirm {record.name}`"
+            )
         return why + (f": {progress}" if progress else "")
 
     async def _hold(self, record: Record, *, up: bool) -> None:
@@ -258,7 +285,10 @@ class ReleaseManager:
                     await self._hold(record, up=True)
                 self._show_progress(record, "")
                 end = await self._step(record, release, name)
-                await self.kept.change(node, id_, partial(_with_end, end, self._store.wall()))
+                witness = BY_HEAD.get(name) or self._means.witness(record)
+                await self.kept.change(
+                    node, id_, partial(_with_end, end, self._store.wall(), witness)
+                )
                 self._progress.pop(node, None)
                 self._step_ended(record, name, end)
         except LayercakeError as error:  # nothing could be written: the next look goes on with it
@@ -277,9 +307,16 @@ class ReleaseManager:
             data={"step": name},
         )
         if self._newest(record).done:
-            self._store.event(
-                record, events.DONE, f"{len(self._newest(record).disks)} disks were erased"
-            )
+            self._done(record)
+        elif self._newest(record).waits:
+            self._show_progress(record, "")
+            why = self._worded(record, self.kept.why_held(record.node.id))
+            self._store.event(record, events.UNCONFIRMED, why)
+
+    def _done(self, record: Record) -> None:
+        self._store.event(
+            record, events.DONE, f"{len(self._newest(record).disks)} disks were erased"
+        )
 
     async def _step(self, record: Record, release: Release, name: str) -> Ended:
         limit = (
@@ -367,39 +404,15 @@ class ReleaseManager:
             await self._sleep(ASK_S)
 
     async def _proven(self, record: Record, said: Erasing) -> Ended:
-        """All disks that the node has had are erased: one that was pulled, or that no driver sees,
-        is not passed over."""
-        listed: tuple[LeftSaid, ...] = (*said.disks, *said.left)
-        seen = {name for one in listed for name in one.names}
-        missing = [
-            serial
-            for serial in sorted(await self._means.known_disks(record))
-            if "_".join(serial.split()) not in seen
-        ]
-        erased = said.erased
-        left = said.left_lines
-        if len(erased) < len(said.disks):
-            return Ended(
-                "failed",
-                "the node says that it is done, and not of all disks that they were read back",
-                erased,
-                left,
-            )
-        if missing:
-            return Ended(
-                "failed",
-                f"disk {', '.join(missing[:5])} was there when the node reported its hardware "
-                "last, and is not "
-                f"now (hint: put it back and --retry; or `layercake machine accept {record.name}`, "
-                "then --retry)",
-                erased,
-                left,
-            )
-        return Ended(
-            detail=f"{len(erased)} disks" + (f", {len(left)} left" if left else ""),
-            disks=erased,
-            left=left,
-        )
+        """How an erasure has ended that a node says is done. The disks that have to be among those
+        that were erased are those that a person has accepted; where nobody has, those of the last
+        release that somebody else than the node has proven."""
+        known = await self._means.known_disks(record)
+        before = [one for one in self.kept.of(record.node.id) if one.proves_disks]
+        sure = {disk.serial for one in before[-1:] for disk in one.disks if disk.serial}
+        if known.accepted_by:
+            sure = set(known.serials)
+        return proven(said, sure, known.serials - sure, record.name)
 
     async def _clear_tpm(self, record: Record, release: Release) -> Ended:
         while True:
@@ -407,7 +420,8 @@ class ReleaseManager:
                 answer = await self._means.ask_node(record, {"kind": "clear-tpm"})
                 if answer.get("cleared") is not True:
                     return Ended("left", "the machine has none")
-                await self._means.tpm_cleared(record)
+                if self._means.witness(record) != "node":  # who lies would be free of the counter
+                    await self._means.tpm_cleared(record)
                 return Ended(detail="its owner is cleared")
             await self._sleep(ASK_S)
 
@@ -426,17 +440,19 @@ class ReleaseManager:
         await self._until(lambda: record.value("power") == "OFF" and record.care.order is None)
         since = self._clock()
         await self._until(lambda: self._clock() - since >= DARK_S)
-        if record.node.state == "off":
+        stays_off = record.node.state == "off"
+        if not stays_off:
+            await self._hold(record, up=True)
+            await self._until(lambda: self._is_up(record, before))
+        if not release.unproven and self._means.witness(record) != "node":
             await self._let_go(record, release.before)
+        if stays_off:
             return Ended(detail="it is off, and stays so, as it is wanted")
-        await self._hold(record, up=True)
-        await self._until(lambda: self._is_up(record, before))
-        await self._let_go(record, release.before)
         return Ended(detail=f"its memory was without power for {DARK_S:.0f} s")
 
 
-def _with_end(end: Ended, now: float, release: Release) -> Release:
-    return ended(release, end.result, now, end.detail, end.disks, end.left)
+def _with_end(end: Ended, now: float, witness: Witness, release: Release) -> Release:
+    return ended(release, end.result, now, end.detail, end.disks, end.left, witness)
 
 
 def refuse(record: Record, *, force: bool) -> None:

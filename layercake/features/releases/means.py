@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,12 @@ from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.files.hostkeys import HostKeys
 from layercake.features.machines.manager import Machines
 from layercake.features.releases import password
+from layercake.features.releases.record import KnownDisks, Witness
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
+from layercake.kernel.decisions import Decisions
 
 CONSOLE = "console.forget"
 """The call by which what is kept of a node's console is removed."""
@@ -26,8 +28,7 @@ CONSOLE = "console.forget"
 @dataclass(frozen=True, slots=True)
 class HeadNodeActions:
     """See manager.NodeActions. `give_order` has the engine do something to a node's power, `ask`
-    asks the module that offers a call, `changed` has the modules told of a node anew, and
-    `tpm_cleared` whoever keeps what its TPM has shown."""
+    asks the module that offers a call, and `changed` has the modules told of a node anew."""
 
     store: Store
     desire: DesiredState
@@ -42,7 +43,7 @@ class HeadNodeActions:
     give_order: Callable[[Record, Order], None]
     ask: password.Ask
     changed: Callable[[Record], None]
-    tpm_cleared: Callable[[Record], Awaitable[None]]
+    decisions: Decisions
 
     async def ask_node(self, record: Record, request: dict[str, Any]) -> Mapping[str, Any]:
         """See NodeActions."""
@@ -52,6 +53,17 @@ class HeadNodeActions:
     def order(self, record: Record, order: Order) -> None:
         """See NodeActions."""
         self.give_order(record, order)
+
+    def witness(self, record: Record) -> Witness:
+        """See NodeActions. Of a node that a person switches its power is what is heard of it: its
+        last user can fall silent, and ask for something to boot, as he likes."""
+        if not record.planner.attended:
+            return "bmc"
+        return "tpm" if self.decisions.boot_proven(record) else "node"
+
+    async def tpm_cleared(self, record: Record) -> None:
+        """See NodeActions."""
+        await self.decisions.tpm_cleared(record)
 
     def push(self, record: Record) -> None:
         """See NodeActions."""
@@ -86,12 +98,13 @@ class HeadNodeActions:
         ref = password.of(record, module, self.store)
         return await password.turn(record, ref, self.vault, self.ask, self.changed)
 
-    async def known_disks(self, record: Record) -> Collection[str]:
+    async def known_disks(self, record: Record) -> KnownDisks:
         """See NodeActions: by the report that was accepted, which a disk that was pulled is still
         in."""
         machine = self.machines.of(record)
         if machine is None:
-            return ()
+            return KnownDisks()
         found, accepted = await self.machines.report(machine)
         report = accepted or found
-        return {disk.serial for disk in report.disks if disk.serial} if report is not None else ()
+        serials = {disk.serial for disk in report.disks if disk.serial} if report else ()
+        return KnownDisks(frozenset(serials), accepted_by=machine.accepted_by if accepted else "")

@@ -39,8 +39,9 @@ class NodeReleases:
         return [record.name for record in records]
 
     async def change(self, text: str, what: str, by: str) -> list[str]:
-        """Tries releases again ("retry"), gives them up ("abandon"), or frees their nodes ("free");
-        the nodes of which it was done. Raises Refused if it can be done of none."""
+        """Tries releases again ("retry"), gives them up ("abandon"), vouches for them ("confirm"),
+        or frees their nodes ("free"); the nodes of which it was done. Raises Refused if it can be
+        done of none."""
         records = self._meant(text)
         done = []
         refused = None
@@ -48,6 +49,7 @@ class NodeReleases:
             "retry": self.releases.retry,
             "abandon": self.releases.abandon,
             "free": self.releases.free,
+            "confirm": self.releases.confirm,
         }[what]
         for record in records:
             try:

@@ -4,7 +4,7 @@ waits, writes or asks a clock."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -16,11 +16,19 @@ STEPS = ("hold", "restart", "erase", "tpm", "forget", "bmc-password", "power-cyc
 each has to bear that."""
 MAX_DETAIL = 500
 Result = Literal["", "done", "left", "failed"]
+Witness = Literal["", "bmc", "tpm", "head", "node"]
+"""Whose word it is that a step was done. bmc: the node's BMC, or a program in its place, has
+switched the machine, so what spoke after that is what we have booted. tpm: a quote has shown the
+same. head: the head has done it itself. node: nobody but the node, which may be its last user. "":
+a head of an older version has not written it down."""
+PROOF = ("restart", "erase", "tpm", "power-cycle")
+"""The steps that show that nothing of the last user is left."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A step that was begun. Times are in seconds since the epoch. `left`: there was nothing to do,
-    or nothing that the head can do; `detail` says why. `tries` counts how often it was begun."""
+    or nothing that the head can do; `detail` says why. `tries` counts how often it was begun.
+    `witness`: whose word its end is."""
 
     name: str
     began: float
@@ -28,6 +36,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     result: Result = ""
     detail: str = ""
     tries: int = 1
+    witness: Witness = ""
 
 
 class Erased(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,11 +51,29 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
     verified: bool
 
 
+class Ended(NamedTuple):
+    """How a step ended."""
+
+    result: Literal["done", "left", "failed"] = "done"
+    detail: str = ""
+    disks: Sequence[Erased] = ()
+    left: Sequence[str] = ()
+
+
+class KnownDisks(NamedTuple):
+    """The serial numbers of the disks that a node has reported, and who has said that they are
+    right: "" for nobody but the node, which its last user may have had report what he liked."""
+
+    serials: frozenset[str] = frozenset()
+    accepted_by: str = ""
+
+
 class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A release of a node. `by` asked for it at `asked`. It holds the node until it has ended; one
     that was abandoned, until a person has freed the node (`freed_by`). `before` are the images that
     were wanted, which are wanted again in the end; `force`: what runs is not waited for. `left` are
-    disks that were not erased, and why."""
+    disks that were not erased, and why. `confirmed_by` vouches for what nobody but the node
+    says."""
 
     id: str
     node: str
@@ -60,11 +87,36 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended: float = 0.0
     abandoned_by: str = ""
     freed_by: str = ""
+    confirmed_by: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether every step has ended well, whoever says so."""
+        return [step.name for step in self.steps if step.result in ("done", "left")] == list(STEPS)
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """The steps of PROOF that nobody but the node says were done."""
+        return tuple(
+            step.name for step in self.steps if step.name in PROOF and step.witness == "node"
+        )
 
     @property
     def done(self) -> bool:
-        """Whether every step has ended well."""
-        return [step.name for step in self.steps if step.result in ("done", "left")] == list(STEPS)
+        """Whether every step has ended well, by somebody else's word than the node's."""
+        return self.over and bool(self.confirmed_by or not self.unproven)
+
+    @property
+    def proves_disks(self) -> bool:
+        """Whether its disks are the node's by somebody else's word."""
+        return self.done and any(
+            step.name == "erase" and step.witness in ("bmc", "tpm") for step in self.steps
+        )
+
+    @property
+    def waits(self) -> bool:
+        """Whether every step has ended, and a person has to confirm it."""
+        return self.over and not self.done and not self.abandoned_by
 
     @property
     def failed(self) -> bool:
@@ -98,6 +150,11 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             )
         if self.failed:
             return f"its release failed at {self.steps[-1].name}: {self.steps[-1].detail}"
+        if self.waits:
+            return (
+                f"its release waits for a person: {', '.join(self.unproven)} rest on the node's "
+                "own word, no BMC has switched it and no TPM has shown what it has booted"
+            )
         return (
             f"it is being released: {self.next}, step {STEPS.index(self.next) + 1} of {len(STEPS)}"
         )
@@ -126,13 +183,14 @@ def ended(
     detail: str = "",
     disks: Sequence[Erased] = (),
     left: Sequence[str] = (),
+    witness: Witness = "",
 ) -> Release:
-    """With its running step ended. `disks` and `left` take the place of what was known of them.
-    Raises Refused where none runs."""
+    """With its running step ended, by the word of `witness`. `disks` and `left` take the place of
+    what was known of them. Raises Refused where none runs."""
     if not release.steps or release.steps[-1].result or release.abandoned_by:
         raise Refused(f"cannot end a step of the release of {release.node}: none is running")
     step = msgspec.structs.replace(
-        release.steps[-1], result=result, ended=now, detail=detail[:MAX_DETAIL]
+        release.steps[-1], result=result, ended=now, detail=detail[:MAX_DETAIL], witness=witness
     )
     found = msgspec.structs.replace(
         release,
@@ -159,6 +217,16 @@ def abandoned(release: Release, by: str, now: float) -> Release:
             f"cannot abandon the release of {release.node}: {release.why or 'it has ended'}"
         )
     return msgspec.structs.replace(release, abandoned_by=by, ended=now)
+
+
+def confirmed(release: Release, by: str, now: float) -> Release:
+    """A person vouches for what nobody but the node says. Raises Refused for one that does not wait
+    for that."""
+    if not release.waits:
+        raise Refused(
+            f"cannot confirm the release of {release.node}: {release.why or 'it has ended'}"
+        )
+    return msgspec.structs.replace(release, confirmed_by=by, ended=now)
 
 
 def freed(release: Release, by: str) -> Release:

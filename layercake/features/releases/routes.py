@@ -24,11 +24,11 @@ class ReleaseRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReleaseChange(msgspec.Struct, forbid_unknown_fields=True):
-    """What becomes of the releases of nodes: they are tried again, given up, or their nodes are
-    freed."""
+    """What becomes of the releases of nodes: they are tried again, given up, confirmed where only
+    the node speaks for them, or their nodes are freed."""
 
     range: str
-    what: Literal["retry", "abandon", "free"]
+    what: Literal["retry", "abandon", "free", "confirm"]
     by: str = ""
 
 
@@ -54,7 +54,7 @@ class ReleaseRoutes:
         returns=Names,
     )
     async def change(self, request: web.Request, body: ReleaseChange) -> Any:
-        """Try releases again, give them up, or free their nodes."""
+        """Try releases again, give them up, confirm them, or free their nodes."""
         return {
             "nodes": await self._releases.change(body.range, body.what, request[CALLER].by(body.by))
         }

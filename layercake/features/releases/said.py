@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 import msgspec
 
 from layercake.base.text import cleaned
-from layercake.features.releases.record import Erased
+from layercake.features.releases.record import Ended, Erased
 from layercake.kraken.errors import OperationFailed
 
 _Text = Annotated[str, msgspec.Meta(max_length=300)]
@@ -114,3 +115,39 @@ def erasing(answer: object) -> Erasing:
         raise OperationFailed(
             f"the node's answer to the order to erase is not as agreed: {error}"
         ) from None
+
+
+def proven(said: Erasing, known: Collection[str], reported: Collection[str], node: str) -> Ended:
+    """How a node's erasure has ended, once it says that it is done. Each of the disks `known` by
+    their serial numbers is to be among them: one that was pulled, or that no driver sees, is not
+    passed over. One that nobody but the node has `reported` is told of: its last user could have
+    any disk reported, and nobody could ever release the node."""
+    listed: tuple[LeftSaid, ...] = (*said.disks, *said.left)
+    seen = {name for one in listed for name in one.names}
+    missing = _not_among(known, seen)
+    untold = _not_among(reported, seen)
+    erased = said.erased
+    left = said.left_lines
+    if len(erased) < len(said.disks):
+        why = "the node says that it is done, and not of all disks that they were read back"
+        return Ended("failed", why, erased, left)
+    if missing:
+        return Ended(
+            "failed",
+            f"disk {', '.join(missing[:5])} is known to be the node's, and is not there now (hint: "
+            f"put it back and --retry; or `layercake machine accept {node}`, then --retry)",
+            erased,
+            left,
+        )
+    lacks = f"{len(untold)} that it reported before are not there: {', '.join(untold[:5])}"
+    return Ended(
+        detail=f"{len(erased)} disks"
+        + (f", {len(left)} left" if left else "")
+        + (f"; {lacks[:300]} (hint: `layercake machine accept {node}`)" if untold else ""),
+        disks=erased,
+        left=left,
+    )
+
+
+def _not_among(serials: Collection[str], seen: Collection[str]) -> list[str]:
+    return [serial for serial in sorted(serials) if "_".join(serial.split()) not in seen]

@@ -27,9 +27,12 @@ def release_view(release: Release) -> dict[str, Any]:
         if release.abandoned_by
         else "failed"
         if release.failed
+        else "unconfirmed"
+        if release.waits
         else "running",
         "abandoned_by": release.abandoned_by,
         "freed_by": release.freed_by,
+        "confirmed_by": release.confirmed_by,
         "steps": [
             _step(name, msgspec.structs.asdict(done[name]) if name in done else {})
             for name in STEPS
@@ -47,5 +50,6 @@ def _step(name: str, facts: dict[str, Any]) -> dict[str, Any]:
         "result": "",
         "detail": "",
         "tries": 0,
+        "witness": "",
         **facts,
     }

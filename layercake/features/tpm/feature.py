@@ -27,12 +27,12 @@ def _start(kernel: Kernel) -> Running:
         (tpms, operations),
         load=tpms.load,
         removed=tpms.removed,
-        tpm_cleared=tpms.cleared,
         routes=(TpmRoutes(operations),),
         node_routes=check.routes(),
         troubles={"tpm": tpms.troubles},
         join_check=check,
         guard_secrets=tpms.guard_secrets,
+        boot_proof=tpms,
     )
 
 

@@ -178,6 +178,17 @@ class Tpms:
             hint=f"see `layercake tpm show {record.name}`",
         )
 
+    def vouches(self, record: Record) -> bool:
+        """Whether the boot of a node's session is one that its TPM has proven: that of a TPM, and
+        with registers of what is booted, that were recorded before."""
+        session = record.session
+        return (
+            session is not None
+            and session.quoted
+            and session.boot_id == self.of(record).proven
+            and not judging.BY_BOOT.isdisjoint(self.part(record).tpm_registers)
+        )
+
     # -- who wants to join
 
     def challenge(self, record: Record, boot: Boot, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +251,12 @@ class Tpms:
         lines = verdict.troubles + _differences(verdict, logs, steps, shown)
         logs[LAST] = steps
         await self._write(
-            replace(verdict.known, last=shown, troubles=lines),
+            replace(
+                verdict.known,
+                last=shown,
+                troubles=lines,
+                proven="" if lines or verdict.new else boot.id,
+            ),
             _logged(logs, before, verdict.known, shown.boot),
         )
         if verdict.new:
@@ -364,17 +380,17 @@ class Tpms:
             done.append((record, known.last))
         return done
 
+    async def cleared(self, record: Record) -> None:
+        """A node's TPM was cleared: it counts its resets from 0 (Part 3, TPM2_Clear). Raises
+        OperationFailed."""
+        if record.node.id in self._known:
+            await self._write(replace(self.of(record), resets=0), None)
+
     async def forget(self, record: Record) -> None:
         """Nothing is recorded of a node's TPM any more. Raises OperationFailed."""
         await self._rows.remove(record.node.id)
         for kept in (self._known, self._challenges, self._passes):
             kept.pop(record.node.id, None)
-
-    async def cleared(self, record: Record) -> None:
-        """A node's TPM was cleared (TPM2_Clear), by which it counts its resets from 0 again. Raises
-        OperationFailed."""
-        if (known := self._known.get(record.node.id)) is not None:
-            await self._write(replace(known, resets=0, window=""), None)
 
     def removed(self, record: Record) -> None:
         """A node is gone from the inventory. Its row goes with the next one that is written."""

@@ -52,7 +52,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of a node's TPM. `ek` is the one that was recorded, "" for none; `expected` is
     what registers are, by the boot set, under "" those that do not depend on one. `last` is what
     was shown last, believed or not, and `troubles` what was wrong. `resets` is what the TPM counted
-    in the boot of `window`, the last one in which nothing was wrong."""
+    in the boot of `window`, the last one in which nothing was wrong. `proven` is the last boot, by
+    its boot id, of which nothing was new either: a TPM and a boot that were recorded before."""
 
     node: str
     ek: str = ""
@@ -62,6 +63,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     troubles: tuple[str, ...] = ()
     resets: int = 0
     window: str = ""
+    proven: str = ""
 
 
 class Rows:

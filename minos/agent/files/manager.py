@@ -18,7 +18,7 @@ from layercake.base.text import parse_json
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from layercake.kraken.wire import bearer
-from minos.agent.files.manifest import METADATA, MINOS, Entry, Manifest, named, parse, to_wire
+from minos.agent.files.manifest import MINOS, Entry, Manifest, named, parse, to_wire
 from minos.agent.files.writer import Root
 from minos.agent.head_link.outbox import EventSink
 from minos.agent.head_link.trust import to_head
@@ -69,7 +69,8 @@ def fetch(config: Config, session: Session) -> Manifest:
 
 class FileManager:
     """`running` gives the images that run. `own` is the root of minOS, None on a machine that runs
-    something else. `serve` takes what the metadata service has to say."""
+    something else. `serve` takes what the metadata service has to say, to all images and to
+    some."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class FileManager:
         event: EventSink,
         running: Callable[[], Iterable[Running]],
         own: Path | None,
-        serve: Callable[[Mapping[str, bytes]], None],
+        serve: Callable[[Mapping[str, bytes], Mapping[str, Mapping[str, bytes]]], None],
         get: Fetch = fetch,
     ) -> None:
         self._config = config
@@ -230,25 +231,20 @@ class FileManager:
                 f"{entry.path}: {entry.error}" for entry in manifest.entries if entry.error
             ]
             if self._own is not None:
-                self._bring_about(manifest)
+                try:
+                    self._bring_about(manifest)
+                except OperationFailed as error:
+                    self._failed(str(error))
             for one in self._running():
                 if one.id in self._written:
                     self._change(one, manifest, self._written[one.id])
             self._tell_news()
 
     def _bring_about(self, manifest: Manifest) -> None:
-        """What is minOS's own: its files, and what it tells its images."""
+        """What is minOS's own: its files, and what it tells its images. Raises OperationFailed
+        where it cannot tell them anything: somebody else would."""
         self._write_own(manifest)
-        try:
-            self._serve(
-                {
-                    path: entry.data
-                    for path, entry in manifest.chosen(METADATA).items()
-                    if not entry.error
-                }
-            )
-        except OperationFailed as error:
-            self._failed(str(error))
+        self._serve(*manifest.metadata())
 
     def _write_own(self, manifest: Manifest) -> None:
         """The files of minOS itself."""

@@ -11,6 +11,8 @@ from layercake.kraken.errors import OperationFailed
 
 MINOS = "minos"
 METADATA = "metadata"
+METADATA_OF = "metadata@"
+"""What a target begins with that is what the metadata service says to one image."""
 ALL = "*"
 _ACTIONS = ("", "write", "restart")
 
@@ -36,7 +38,9 @@ class Entry:
 
     def is_for(self, target: str) -> bool:
         """Whether it is for this image, for minOS, or for the metadata service."""
-        if target in (MINOS, METADATA) or not {MINOS, METADATA}.isdisjoint(self.targets):
+        if target in (MINOS, METADATA) or target.startswith(METADATA_OF):
+            return target in self.targets
+        if not {MINOS, METADATA}.isdisjoint(self.targets):
             return target in self.targets
         return (
             ALL in self.targets
@@ -57,6 +61,20 @@ class Manifest:
         none where it is left."""
         by_path = {entry.path: entry for entry in self.entries if entry.is_for(target)}
         return {path: entry for path, entry in by_path.items() if not entry.leave}
+
+    def metadata(self) -> tuple[dict[str, bytes], dict[str, dict[str, bytes]]]:
+        """What the metadata service says to all images, and what besides to some: {image: {path:
+        data}}."""
+        images = {
+            target.removeprefix(METADATA_OF)
+            for entry in self.entries
+            for target in entry.targets
+            if target.startswith(METADATA_OF)
+        }
+        return self._data(METADATA), {one: self._data(METADATA_OF + one) for one in images}
+
+    def _data(self, target: str) -> dict[str, bytes]:
+        return {path: one.data for path, one in self.chosen(target).items() if not one.error}
 
     def over(self, before: Manifest | None) -> Manifest:
         """The same, where what the head could not make is as it was before, if it was there."""

@@ -1,5 +1,10 @@
 """Serves what images ask of their node, on this machine alone: the address is that of clouds, on
-the loopback interface, and what comes by another one does not get there."""
+the loopback interface, and what comes by another one does not get there.
+
+Any container may listen at port 80, so the agent is there first: the socket is bound before a
+container starts, and stays with the supervisor when the agent ends (minos.programs). The address
+is there only once the socket is.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from layercake.kraken.errors import OperationFailed
+from minos import programs
 from minos.agent.http.server import REASONS, BadRequest, parse_request
 from minos.agent.metadata.answers import FACTS, TTL, Answered, Answers
 
@@ -20,6 +27,9 @@ LOOPBACK = 1
 HEAD_LIMIT = 8192
 PATIENCE_S = 5.0
 AT_ONCE = 16
+MOST_IMAGES = 256
+_IP_FREEBIND = 15
+"""To bind an address that this machine does not have yet (ip(7))."""
 
 
 def add_address() -> None:
@@ -38,12 +48,15 @@ def add_address() -> None:
 
 
 def listen(address: str = ADDRESS, port: int = PORT) -> socket.socket:
-    """A listening socket that hears the loopback interface alone. Raises OSError."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    """A listening socket that hears the loopback interface alone: that of the agent before, if the
+    supervisor has one. Raises OSError."""
+    listener = programs.kept_socket() or socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
-        listener.bind((address, port))
+        if not listener.getsockname()[1]:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+            listener.setsockopt(socket.SOL_IP, _IP_FREEBIND, 1)
+            listener.bind((address, port))
         listener.listen(AT_ONCE)
     except OSError:
         listener.close()
@@ -53,30 +66,56 @@ def listen(address: str = ADDRESS, port: int = PORT) -> socket.socket:
 
 def open_own() -> socket.socket:
     """Where images ask, on minOS. Raises OSError."""
-    add_address()
-    return listen()
+    listener = listen()
+    try:
+        add_address()
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def anybody(client: socket.socket) -> str:
+    """Where nobody tells images apart: what is said to all."""
+    return ""
 
 
 class Metadata:
-    """The service: there as soon as the head says something for it. `opened` gives its socket."""
+    """The service: there as soon as the head says something for it. `opened` gives its socket,
+    `asker` the image that a connection is from, None if it is from none."""
 
     def __init__(
-        self, opened: Callable[[], socket.socket], clock: Callable[[], float] = time.monotonic
+        self,
+        opened: Callable[[], socket.socket],
+        clock: Callable[[], float] = time.monotonic,
+        asker: Callable[[socket.socket], str | None] = anybody,
     ) -> None:
         self._opened = opened
-        self._answers = Answers(clock)
+        self._clock = clock
+        self._asker = asker
+        self._files: Mapping[str, bytes] = {}
+        self._of_images: Mapping[str, Mapping[str, bytes]] = {}
+        self._answers: dict[str, Answers] = {}
+        self._alone = threading.Lock()
         self._slots = threading.BoundedSemaphore(AT_ONCE)
         self._listener: socket.socket | None = None
 
-    def update(self, files: Mapping[str, bytes]) -> None:
-        """What is said from now on; nothing is served before there is something. Raises
-        OperationFailed."""
-        if FACTS not in files:
-            if self._listener is not None:
-                self._answers.update({})
-            return
+    def update(
+        self,
+        files: Mapping[str, bytes],
+        of_images: Mapping[str, Mapping[str, bytes]] = MappingProxyType({}),
+    ) -> None:
+        """What is said from now on, to all images and besides to some; nothing is served before
+        there is something. Raises OperationFailed."""
         try:
-            self._answers.update(files)
+            with self._alone:
+                served = FACTS in files
+                self._files = files if served else {}
+                self._of_images = of_images if served else {}
+                for image, answers in self._answers.items():
+                    answers.update(self._said_to(image))
+            if not served:
+                return
             if self._listener is None:
                 self._listener = self._opened()
                 threading.Thread(
@@ -84,6 +123,23 @@ class Metadata:
                 ).start()
         except (OSError, ValueError) as error:
             raise OperationFailed(f"cannot serve metadata at {ADDRESS}: {error}") from None
+
+    def _said_to(self, image: str) -> dict[str, bytes]:
+        """What is said to an image: for it with its tag goes before for its name."""
+        name = image.partition(":")[0]
+        own = [self._of_images.get(one, {}) for one in (name, image)]
+        return {path: data for files in (self._files, *own) for path, data in files.items()}
+
+    def _answers_to(self, image: str) -> Answers:
+        with self._alone:
+            found = self._answers.get(image)
+            if found is None:
+                found = Answers(self._clock)
+                found.update(self._said_to(image))
+                while len(self._answers) >= MOST_IMAGES:
+                    del self._answers[next(iter(self._answers))]
+                self._answers[image] = found
+            return found
 
     def close(self) -> None:
         """Serves no more."""
@@ -129,7 +185,10 @@ class Metadata:
             request = parse_request(data.partition(b"\r\n\r\n")[0])
         except BadRequest as error:
             return Answered(error.status)
-        return self._answers.answer(request.method, request.path, request.headers)
+        image = self._asker(client)
+        if image is None:
+            return Answered(403)
+        return self._answers_to(image).answer(request.method, request.path, request.headers)
 
 
 def _send(client: socket.socket, answered: Answered) -> None:
