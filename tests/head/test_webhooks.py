@@ -20,7 +20,10 @@ from layercake.features.webhooks import sender
 from layercake.features.webhooks.sender import Webhooks
 from layercake.features.webhooks.settings import WebhookSettings, kinds, secret, url
 from layercake.fleet import events
+from layercake.fleet.store import Record
+from layercake.kraken.events import QUARANTINE_CLEARED, QUARANTINE_SET
 from layercake.moduleapi.fields import Mistake
+from pxe.events import OTHER_SERVER
 from tests.support.world import World
 
 SECRET = "a-canary-that-signs"
@@ -43,7 +46,9 @@ class Receiver:
         await self.hangs.wait()
         status = self.answers.pop(0) if self.answers else 200
         if 200 <= status < 300:
-            self.got.append((request.headers, {**json.loads(body), "raw": body}))
+            said = json.loads(body)
+            whole = {**said, "raw": body} if isinstance(said, dict) else {"alerts": said}
+            self.got.append((request.headers, whole))
         return web.Response(status=status, headers={"Location": "http://127.0.0.1:1/elsewhere"})
 
     @property
@@ -54,6 +59,7 @@ class Receiver:
 @pytest.fixture
 async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Receiver, str]]:
     monkeypatch.setattr(sender, "GATHER_S", 0.01)
+    monkeypatch.setattr(sender, "ALERTS_GATHER_S", 0.01)
     monkeypatch.setattr(sender, "FIRST_S", 0.01)
     found, app = Receiver(), web.Application()
     app.router.add_post("/hook", found.handle)
@@ -69,12 +75,18 @@ class Told:
         self._world, self._settings = world, WebhookSettings(**settings)
         self._tasks: list[asyncio.Task[None]] = []
 
+    def expected(self, record: Record) -> bool:
+        """Who is in maintenance, or in an outage."""
+        return record.care.maintenance is not None
+
     async def __aenter__(self) -> Told:
         place = self._world.directory / "hooks/webhooks"
         place.mkdir(parents=True, exist_ok=True)
         (place / "key").write_text(SECRET)
         vault = Vault(self._world.directory / "hooks", {})
-        webhooks = Webhooks({"pager": self._settings}, self._world.head.store, vault, "10.1.0.1")
+        webhooks = Webhooks(
+            {"pager": self._settings}, self._world.head.store, vault, "10.1.0.1", self.expected
+        )
         self._tasks = [asyncio.create_task(webhooks.run(self._world.head.database))]
         await asyncio.sleep(0)  # it begins
         await asyncio.sleep(0)  # it listens
@@ -235,3 +247,85 @@ def test_names_and_kinds_that_are_refused(tmp_path: Path) -> None:
     for value in ("x", [1], [""], ["x"] * 101):
         with pytest.raises(Mistake):
             kinds(value)
+
+
+RACK = """
+defaults: {console: ttyS0, images: []}
+nodes:
+  n[0-9]: {mac: "52:54:00:00:00:10+", ip: 10.1.0.10+}
+"""
+HOSTILE = "<!channel> [x](http://evil) `@all` <script>"
+
+
+def outage(world: World, *, over: bool = False) -> None:
+    kind = events.OUTAGE_OVER if over else events.OUTAGE_CALLED
+    world.head.store.event(None, kind, "an outage of domain r1", data={"domain": "r1"})
+
+
+@pytest.mark.parametrize("form", ["slack", "mattermost", "teams", "pagerduty", "alertmanager"])
+async def test_many_nodes_are_one_alert_in_the_words_of_its_receiver(
+    world: World, receiver: tuple[Receiver, str], form: str
+) -> None:
+    await world.ops.inventory.apply(RACK, "rack.yaml", None, True)
+    found, where = receiver
+    async with Told(world, url=where, format=form, secret="key"):
+        for number in range(8):
+            record = world.node(f"n{number}")
+            world.head.store.event(record, events.BOOT_SLOW, f"it takes long: {HOSTILE}")
+        outage(world)
+        outage(world, over=True)
+        await until(lambda: "OVER: outage.over" in str(found.got))
+    whole = str([body for _, body in found.got])
+    assert whole.count("it takes long") == 1 * (2 if "raw" in found.got[0][1] else 1)
+    assert "n[0-7]" in whole
+    if form == "slack":
+        assert "<" not in found.got[0][1]["text"]
+    if form == "mattermost":
+        assert found.got[0][1]["text"].count("`") == 6
+
+
+async def test_what_is_over_resolves_what_a_pager_was_told(
+    world: World, receiver: tuple[Receiver, str]
+) -> None:
+    found, where = receiver
+    async with Told(world, url=where, format="pagerduty", secret="key", kinds=["outage", "quaran"]):
+        outage(world)
+        outage(world, over=True)
+        world.head.store.event(world.node("n0"), QUARANTINE_SET, "given up")
+        world.head.store.event(world.node("n0"), QUARANTINE_CLEARED, "cleared by ann")
+        await until(lambda: len(found.got) == 4)
+    said = [body for _, body in found.got]
+    assert [one["event_action"] for one in said] == ["trigger", "resolve"] * 2
+    assert [one["dedup_key"] for one in said] == [
+        *["layercake 10.1.0.1 outage.called r1"] * 2,
+        *["layercake 10.1.0.1 quarantine.set n0"] * 2,
+    ], "also what ends it, which is not so grave"
+    assert all(one["routing_key"] == SECRET for one in said)
+
+
+async def test_alertmanager_is_told_when_it_is_over(
+    world: World, receiver: tuple[Receiver, str]
+) -> None:
+    found, where = receiver
+    async with Told(world, url=where, format="alertmanager"):
+        outage(world)
+        outage(world, over=True)
+        await until(lambda: found.got)
+    begun, over = found.got[0][1]["alerts"]
+    assert begun["labels"] == over["labels"], "it is known by them"
+    assert "startsAt" in begun and "endsAt" in over
+
+
+async def test_nodes_in_maintenance_are_no_alert_and_security_is(
+    world: World, receiver: tuple[Receiver, str]
+) -> None:
+    await world.ops.inventory.apply(RACK, "rack.yaml", None, True)
+    await world.ops.care.begin("n0", "a new board", "ann", None)
+    found, where = receiver
+    async with Told(world, url=where, format="slack"):
+        happens(world, "expected")
+        world.head.store.event(world.node("n0"), OTHER_SERVER, "another server")
+        world.head.store.event(world.node("n1"), events.BOOT_SLOW, "not expected")
+        await until(lambda: "not expected" in str(found.got))
+    text = found.got[-1][1]["text"]
+    assert "another server" in text and ": expected" not in text

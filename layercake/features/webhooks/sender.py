@@ -17,7 +17,7 @@ import random
 import ssl
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -25,11 +25,12 @@ import msgspec
 
 from layercake.base.secrets import SecretRef, Vault
 from layercake.features.events.views import event_view
+from layercake.features.webhooks.formats import ENDS, FORMATS, alerts
 from layercake.features.webhooks.settings import OF_WEBHOOKS, WebhookSettings, url
 from layercake.fleet import events
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.persistence.history import History, Wanted
-from layercake.fleet.store import Event, Store
+from layercake.fleet.store import Event, Record, Store
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
 from layercake.kraken.events import Severity
 from layercake.moduleapi.fields import Mistake
@@ -40,6 +41,8 @@ ANSWER_S = 10.0
 """How long a receiver has for its answer."""
 GATHER_S = 0.5
 """How long events are gathered after the first."""
+ALERTS_GATHER_S = 15.0
+"""The same of those that are told as alerts: by then an outage is known to be one."""
 FIRST_S = 1.0
 """The first wait before it is tried again."""
 LONGEST_S = 300.0
@@ -59,13 +62,25 @@ def signature(secret: str, at: int, body: bytes) -> str:
     )
 
 
+Expected = Callable[[Record], bool]
+"""Whether it is no news that something is wrong with a node: it is in maintenance, or in an
+outage."""
+
+
 class Webhook:
     """One of them."""
 
     def __init__(
-        self, name: str, settings: WebhookSettings, store: Store, vault: Vault, head: str
+        self,
+        name: str,
+        settings: WebhookSettings,
+        store: Store,
+        vault: Vault,
+        head: str,
+        expected: Expected,
     ) -> None:
         self.name = name
+        self._expected = expected
         self._settings = settings
         self._store = store
         self._vault = vault
@@ -79,11 +94,20 @@ class Webhook:
     def means(self, event: Event) -> bool:
         """Whether it is told of an event. What is told of webhooks themselves is not: that would
         never end."""
+        kinds = (event.kind, ENDS.get(event.kind, event.kind))
+        grave = _SEVERITIES.index(event.severity) >= self._least
         return (
-            _SEVERITIES.index(event.severity) >= self._least
+            (grave or (self._alerts and event.kind in ENDS))
             and not event.kind.startswith(_OWN)
-            and (not self._settings.kinds or event.kind.startswith(tuple(self._settings.kinds)))
+            and (
+                not self._settings.kinds
+                or any(kind.startswith(tuple(self._settings.kinds)) for kind in kinds)
+            )
         )
+
+    @property
+    def _alerts(self) -> bool:
+        return self._settings.format in FORMATS
 
     def hear(self, event: Event) -> None:
         """Something happened."""
@@ -112,7 +136,7 @@ class Webhook:
                 self._some.set()
             while True:
                 await self._some.wait()
-                await asyncio.sleep(GATHER_S)
+                await asyncio.sleep(ALERTS_GATHER_S if self._alerts else GATHER_S)
                 await self._deliver()
         finally:
             stop()
@@ -129,19 +153,33 @@ class Webhook:
             self._store_position(batch[-1].id)
         self._some.clear()
 
+    async def _bodies(self, batch: list[Event], left_out: int) -> list[bytes]:
+        """What is sent of these events, one request after the other. Raises LayercakeError."""
+        if (form := FORMATS.get(self._settings.format)) is not None:
+            news = [event for event in batch if event.security or not self._is_expected(event)]
+            secret = ""
+            if self._settings.secret:
+                secret = await asyncio.to_thread(self._secret, self._settings.secret)
+            found = alerts(news)
+            return [
+                msgspec.json.encode(body)
+                for body in (form(found, self._head, left_out, secret) if found else ())
+            ]
+        views = [event_view(event) for event in batch]
+        whole = {"head": self._head, "left_out": left_out, "events": views}
+        return [msgspec.json.encode(whole)]
+
+    def _is_expected(self, event: Event) -> bool:
+        record = self._store.lookup(event.node)
+        return record is not None and self._expected(record)
+
     async def _until_taken(self, batch: list[Event], left_out: int) -> None:
-        body = msgspec.json.encode(
-            {
-                "head": self._head,
-                "left_out": left_out,
-                "events": [event_view(event) for event in batch],
-            }
-        )
         delivery = f"{self._store.epoch:x}-{batch[0].id}-{batch[-1].id}"
         wait_s = FIRST_S
         while True:
             try:
-                await self._post(body, delivery)
+                for body in await self._bodies(batch, left_out):
+                    await self._post(body, delivery)
                 break
             except LayercakeError as error:
                 if self._failed_at is None:
@@ -220,9 +258,16 @@ class Webhooks:
     """All of a head's."""
 
     def __init__(
-        self, settings: Mapping[str, WebhookSettings], store: Store, vault: Vault, head: str
+        self,
+        settings: Mapping[str, WebhookSettings],
+        store: Store,
+        vault: Vault,
+        head: str,
+        expected: Expected = lambda record: False,
     ) -> None:
-        self._all = [Webhook(name, one, store, vault, head) for name, one in settings.items()]
+        self._all = [
+            Webhook(name, one, store, vault, head, expected) for name, one in settings.items()
+        ]
 
     async def run(self, database: Database) -> None:
         """Tells them what happens, until it is cancelled."""

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from layercake.base.text import describe, show
-from layercake.moduleapi.fields import Check, Mistake, not_in_the_open, text
+from layercake.features.webhooks.formats import Format
+from layercake.moduleapi.fields import NEWER, Check, Mistake, not_in_the_open, text
 
 OF_WEBHOOKS = "webhooks"
 """The secrets of webhooks are below this in the directory of secrets."""
@@ -91,9 +92,18 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Check(secret),
         Meta(
             description="The secret that signs what is told (HMAC-SHA256): a file in `webhooks/` "
-            "in the directory of secrets."
+            "in the directory of secrets. PagerDuty's routing key."
         ),
     ] = ""
+    format: Annotated[
+        Format,
+        Meta(
+            extra=NEWER,
+            description="How it is told: `layercake` has each event as the API shows it; the "
+            "others have alerts, of many nodes in one, and nothing of nodes in maintenance or in "
+            "an outage.",
+        ),
+    ] = "layercake"
     ca: Annotated[
         str,
         Meta(description="A file with the authority of its certificate; empty for the system's."),

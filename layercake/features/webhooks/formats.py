@@ -1,0 +1,167 @@
+"""What webhooks say to receivers that have a form of their own: chats, pagers, Alertmanager. What
+happened to many nodes is one alert; what is over resolves the alert of its beginning. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from layercake.base.text import printable
+from layercake.fleet import events
+from layercake.fleet.store import Event
+from layercake.inventory.ranges import fold
+from layercake.kraken.events import QUARANTINE_CLEARED, QUARANTINE_SET
+
+Format = Literal["layercake", "slack", "mattermost", "teams", "pagerduty", "alertmanager"]
+_PAIRS = (
+    (events.OUTAGE_CALLED, events.OUTAGE_OVER),
+    (events.WEBHOOK_FAILED, events.WEBHOOK_WELL),
+    (QUARANTINE_SET, QUARANTINE_CLEARED),
+)
+ENDS: Mapping[str, str] = {end.name: begin.name for begin, end in _PAIRS}
+"""What ends an alert: the kind that began it."""
+_BEGIN = {begin.name: begin.severity for begin, _ in _PAIRS}
+MOST_TEXT = 1000
+"""Characters that are told of one alert."""
+MOST_NODES = 2000
+"""Characters of node sets; of more the number alone is told."""
+
+
+class Alert(NamedTuple):
+    """One thing that happened, to one node or to many. `key` is the same for what ends it."""
+
+    key: str
+    kind: str
+    severity: str
+    nodes: str
+    text: str
+    at: float
+    over: bool
+
+    @property
+    def line(self) -> str:
+        """It, in a line."""
+        of = f" of {self.nodes}" if self.nodes else ""
+        return f"{'OVER: ' if self.over else ''}{self.kind}{of}: {self.text}"
+
+
+def alerts(happened: Iterable[Event]) -> list[Alert]:
+    """The alerts of these events, in their order. Of a kind that nothing ends there is one for all
+    nodes, with what was said last."""
+    grouped: dict[tuple[str, str], list[Event]] = {}
+    for event in happened:
+        begun = ENDS.get(event.kind, event.kind)
+        about = ""
+        if begun in _BEGIN:
+            about = event.node or str(event.data.get("domain", ""))
+        grouped.setdefault((event.kind, about), []).append(event)
+    return [_alert(kind, about, its) for (kind, about), its in grouped.items()]
+
+
+def _alert(kind: str, about: str, its: Sequence[Event]) -> Alert:
+    names = {event.node for event in its if event.node}
+    nodes = fold(names)
+    begun = ENDS.get(kind, kind)
+    last = its[-1]
+    return Alert(
+        key=f"{begun} {about}".strip(),
+        kind=kind,
+        severity=str(_BEGIN.get(begun, last.severity)),
+        nodes=nodes if len(nodes) <= MOST_NODES else f"{len(names)} nodes",
+        text=printable(last.text, MOST_TEXT),
+        at=last.at,
+        over=kind in ENDS,
+    )
+
+
+Bodies = list[dict[str, Any] | list[dict[str, Any]]]
+
+
+def _lines(found: Sequence[Alert], head: str, left_out: int) -> list[str]:
+    more = [f"{left_out} events were left out"] if left_out else []
+    return [f"Layercake {head}", *(alert.line for alert in found), *more]
+
+
+def _slack(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bodies:
+    """An incoming webhook of Slack. Its control characters are escaped, so no text becomes a link
+    or a mention."""
+    text = "\n".join(_lines(found, head, left_out))
+    for sign, word in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(sign, word)
+    return [{"text": text}]
+
+
+def _mattermost(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bodies:
+    """An incoming webhook of Mattermost. As code, in which nothing is Markdown or a mention."""
+    lines = (line.replace("`", "'") for line in _lines(found, head, left_out))
+    return [{"text": "```\n" + "\n".join(lines) + "\n```"}]
+
+
+def _teams(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bodies:
+    """A workflow of Microsoft Teams that takes Adaptive Cards; as plain text runs, which are no
+    Markdown."""
+    blocks = [
+        {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": line}]}
+        for line in _lines(found, head, left_out)
+    ]
+    card = {"type": "AdaptiveCard", "version": "1.4", "body": blocks}
+    kind = "application/vnd.microsoft.card.adaptive"
+    return [{"type": "message", "attachments": [{"contentType": kind, "content": card}]}]
+
+
+_PAGED = {"debug": "info", "info": "info", "warning": "warning", "error": "critical"}
+
+
+def _pagerduty(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bodies:
+    """PagerDuty's Events API v2: one request for each alert. The secret is the routing key."""
+    return [
+        {
+            "routing_key": secret,
+            "event_action": "resolve" if alert.over else "trigger",
+            "dedup_key": f"layercake {head} {alert.key}"[:255],
+            "payload": {
+                "summary": alert.line[:1024],
+                "source": head,
+                "severity": _PAGED.get(alert.severity, "warning"),
+                "timestamp": _time(alert.at),
+                "class": alert.kind,
+            },
+        }
+        for alert in found
+    ]
+
+
+def _alertmanager(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bodies:
+    """Alertmanager's POST /api/v2/alerts. What nothing ends is over when Alertmanager's
+    resolve_timeout is."""
+    return [
+        [
+            {
+                "labels": {
+                    "alertname": ENDS.get(alert.kind, alert.kind),
+                    "severity": alert.severity,
+                    "head": head,
+                    "key": alert.key,
+                },
+                "annotations": {"summary": alert.line},
+                **({"endsAt": _time(alert.at)} if alert.over else {"startsAt": _time(alert.at)}),
+            }
+            for alert in found
+        ]
+    ]
+
+
+def _time(at: float) -> str:
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="milliseconds")
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Alert], str, int, str], Bodies]] = {
+    "slack": _slack,
+    "mattermost": _mattermost,
+    "teams": _teams,
+    "pagerduty": _pagerduty,
+    "alertmanager": _alertmanager,
+}
+"""By name: the bodies of the requests that tell of alerts; of the head, how many events were left
+out, and the webhook's secret."""
