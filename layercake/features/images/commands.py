@@ -350,10 +350,7 @@ def _saving(
         text = f"{file}: {image} stands in {where} now"
 
         def show(out: Output) -> None:
-            if callable(answer.show):
-                answer.show(out)
-            elif answer.show:
-                out.line(answer.show)
+            answer.print(out)
             out.line(text)
 
         return Answer(
@@ -379,7 +376,7 @@ def _roll(
     rolls = answer.get("rolls") or []
     _note_passed_over(app, answer.get("passed_over") or ())
     if timeout is None and rolls:
-        return Answer({"names": names, "rolls": rolls}, "\n".join(map(begun_line, rolls)))
+        return Answer({"names": names, "rolls": rolls}, tuple(map(begun_line, rolls)))
     if timeout is None:
         return Answer(
             {"names": names, "done": None, "nodes": []}, f"{fold(names)}: shall run {name}"

@@ -315,7 +315,7 @@ def _followed(
     out = app.out
     if timeout is None:
         lines = [f"revision {applied['revision']} is wanted now", *map(begun_line, rolls)]
-        return Answer({**applied, "converged": None, "nodes": []}, "\n".join(lines))
+        return Answer({**applied, "converged": None, "nodes": []}, tuple(lines))
     later = {name for roll in rolls for name in roll["nodes"]}
     watch = Watch([n for n in applied["changed"] if n not in removed and n not in later], converged)
     out.progress_line(
@@ -327,8 +327,7 @@ def _followed(
 
     def show(out: Output) -> None:
         print_summary(watch, out, timeout)
-        if callable(rolled.show):
-            rolled.show(out)
+        rolled.print(out)
 
     well = arrived and rolled.code == OK
     document = {

@@ -374,7 +374,7 @@ def set_(
         if answer["changed"]
         else f"{name} has that already"
     )
-    return Answer(answer, "\n".join([done, *map(begun_line, answer["rolls"])]))
+    return Answer(answer, (done, *map(begun_line, answer["rolls"])))
 
 
 def _value(word: str) -> tuple[str, Any]:

@@ -218,8 +218,7 @@ def follow_rolls(app: App, begun: Sequence[Roll], timeout: float) -> Answer:
 
     def show(out: Output) -> None:
         for answer in answers:
-            if callable(answer.show):
-                answer.show(out)
+            answer.print(out)
 
     code = max((answer.code for answer in answers), default=OK)
     return Answer({"rolls": [answer.document["roll"] for answer in answers]}, show, code)
