@@ -20,6 +20,7 @@ from layercake.inventory.ranges import fold
 
 LETTERS = {
     "converged": "●",
+    "maintenance": "M",
     "working": "w",
     "waiting": "w",
     "held": "H",

@@ -28,7 +28,7 @@ from layercake.features.guard.verdict import Case, judge, when
 from layercake.features.guard.witness import Witnesses
 from layercake.fleet import events
 from layercake.fleet.engine import Engine
-from layercake.fleet.guard_state import Stop, Verdict, Why, ended
+from layercake.fleet.guard_state import Stop, Verdict, Why, ended, maintenance_over
 from layercake.fleet.noted import Noted
 from layercake.fleet.store import Record, Store
 from layercake.fleet.transaction import Transaction
@@ -432,9 +432,10 @@ class Guard:
             stop = record.care.maintenance
             if stop is not None and stop.until is not None and stop.until <= now:
                 record.care = ended(record.care, "its time", now)
-                self._store.event(
-                    record, events.MAINTENANCE_ENDED, f"its time is over: {stop.reason}"
+                told = maintenance_over(
+                    f"its time is over: {stop.reason}", record.name, record.node.state
                 )
+                self._store.event(record, events.MAINTENANCE_ENDED, told)
                 self._store.mark(record)
 
     # -- what people say

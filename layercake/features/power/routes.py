@@ -15,6 +15,8 @@ from layercake.moduleapi.module import Role
 
 _STATES = {"on": "up", "off": "off", "cycle": "cycle"}
 
+_LEFT_OFF = "stays off when its maintenance is over, until `layercake power on {}`"
+
 
 class PowerRequest(msgspec.Struct, forbid_unknown_fields=True):
     """on and off change what is wanted; cycle boots anew. `soft`, with off: once the system inside
@@ -81,7 +83,13 @@ class PowerRoutes:
             names = await self._nodes.set_state(
                 body.range, _STATES[body.action], body.force, who, soft=body.soft
             )
-        return {"nodes": [{"node": n, "accepted": True, "why": ""} for n in names]}
+        off = self._nodes.left_off(names)
+        return {
+            "nodes": [
+                {"node": n, "accepted": True, "why": _LEFT_OFF.format(n) if n in off else ""}
+                for n in names
+            ]
+        }
 
     @route("GET", "/v1/power/cap", Role.VIEWER, Reach.RANGE, query=("range",), returns=CapList)
     async def caps(self, request: web.Request, body: None) -> Any:

@@ -166,7 +166,7 @@ def what_of(
     silent with it, and `step` what was seen last of its boot, in words. `brief`: for viewers, who
     are not shown what a BMC or a container said."""
     status, text = status_of(record, now, waits, brief=brief)
-    if status is Status.CONVERGED:
+    if status in (Status.CONVERGED, Status.MAINTENANCE):
         if not record.unhealthy or brief:
             return None
         return What("unwell", plain(record.unhealthy, record), "layercake node logs NODE", ROLLS)
