@@ -425,17 +425,19 @@ def test_profiles_are_numbers_and_names_for_programs(run: Run, full: CannedApi) 
             "set": "old",
             "sets": 2,
             "size": 48_000_000,
-            "nodes": ["n0", "n1"],
+            "nodes": ["n1"],
+            "nodes_of_others": ["n0"],
         }
     ]
     assert run("profile", "list").out.splitlines()[1].split() == [
         "server",
         "6.1",
         "old",
-        "2",
         "48.0",
         "MB",
-        "n[0-1]",
+        "n1",
+        "1",
+        "n0",
     ]
 
 

@@ -257,8 +257,6 @@ def _cap(row: Mapping[str, Any]) -> str:
 @click.option(
     "--prefix",
     type=click.IntRange(8, 30),
-    default=0,
-    show_default=False,
     help="The length of the prefix of the BMCs' network, if the inventory does not have it.",
 )
 @click.option(
@@ -267,10 +265,10 @@ def _cap(row: Mapping[str, Any]) -> str:
     help="The router of the BMCs' network, if the inventory does not have it.",
 )
 @yes_option
-def setup(app: App, nodes: str, prefix: int, gateway: str, yes: bool) -> Answer:
+def setup(app: App, nodes: str, prefix: int | None, gateway: str, yes: bool) -> Answer:
     """Set up the BMCs of the nodes of RANGE from inside, by their running agents: address, user and
     password of the inventory."""
-    body = {"range": nodes, "prefix": prefix, "gateway": gateway}
+    body = {"range": nodes, "prefix": prefix or 0, "gateway": gateway}
     rows = app.head.post("/v1/power/setup", body, timeout=POWER_S)["nodes"]
     changed = [one["node"] for one in rows if one["lines"] and not one["error"]]
     if changed and not yes:

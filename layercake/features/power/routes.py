@@ -11,6 +11,7 @@ from layercake.api.route import CALLER, RANGE, Reach, route, while_there
 from layercake.features.nodes.operations import Nodes
 from layercake.features.power.answers import AcceptedList, CapList, PowerList, SensorList, SetupList
 from layercake.features.power.operations import Power
+from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
 _STATES = {"on": "up", "off": "off", "cycle": "cycle"}
@@ -77,7 +78,13 @@ class PowerRoutes:
     async def change(self, request: web.Request, body: PowerRequest) -> Any:
         """Power on, off or cycle."""
         who = request[CALLER].by()
-        if body.action == "cycle" and not body.soft:
+        if body.soft and body.action != "off":
+            raise InputError(
+                f"cannot power {body.action} softly: only a node that goes off can be asked to "
+                "shut down by itself",
+                hint="`layercake power off --soft`, and `layercake power on` once it is off",
+            )
+        if body.action == "cycle":
             names = await self._power.cycle(body.range, body.force, who)
         else:
             names = await self._nodes.set_state(

@@ -3,6 +3,7 @@ batches."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -161,7 +162,10 @@ def status(app: App, number: int | None, everything: bool, follow: bool) -> Answ
         return Answer(answer, lambda out: out.table(_LIST, rows, empty))
     if follow:
         _follow(app, number, None)
-    return _result(app, number, everything)
+        return _result(app, number, everything)
+    found = _result(app, number, everything)
+    asked = found.document["roll"]["state"] == "aborted"  # a person wanted it so, and it is so
+    return dataclasses.replace(found, code=OK) if asked else found
 
 
 def _order(what: str, help_text: str) -> None:
