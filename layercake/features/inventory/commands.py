@@ -314,7 +314,11 @@ def _followed(
     rolls = applied.get("rolls") or []
     out = app.out
     if timeout is None:
-        lines = [f"revision {applied['revision']} is wanted now", *map(begun_line, rolls)]
+        lines = [
+            f"revision {applied['revision']} is wanted now",
+            *map(begun_line, rolls),
+            *waiting_lines(applied),
+        ]
         return Answer({**applied, "converged": None, "nodes": []}, tuple(lines))
     later = {name for roll in rolls for name in roll["nodes"]}
     watch = Watch([n for n in applied["changed"] if n not in removed and n not in later], converged)
@@ -328,6 +332,8 @@ def _followed(
     def show(out: Output) -> None:
         print_summary(watch, out, timeout)
         rolled.print(out)
+        for line in waiting_lines(applied):
+            out.line(line)
 
     well = arrived and rolled.code == OK
     document = {
@@ -337,6 +343,19 @@ def _followed(
         "nodes": [s.to_record() for s in watch.nodes.values()],
     }
     return Answer(document, show, OK if well else FAILED)
+
+
+def waiting_lines(applied: Mapping[str, Any]) -> list[str]:
+    """What of an inventory that was applied nodes have when they boot next, a line for those of
+    which it is the same."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, fields in (applied.get("at_boot") or {}).items():
+        found.setdefault(tuple(fields), []).append(name)
+    return [
+        f"{fold(names)}: {', '.join(fields)} at the next boot; `layercake power cycle "
+        f"{fold(names)}` boots anew"
+        for fields, names in found.items()
+    ]
 
 
 def _show_plan(out: Output, planned: Mapping[str, Any], at_once: bool = False) -> None:
@@ -460,4 +479,9 @@ def _way(planned: Mapping[str, Any] | None) -> str:
     if planned.get("found_running"):
         return "found running: left alone until `layercake node take`"
     chain: Sequence[str] = planned.get("chain") or ()
-    return " > ".join(chain) or "is there already"
+    later: Sequence[str] = planned.get("at_boot") or ()
+    if later and not chain:
+        return f"{', '.join(later)} at the next boot"
+    return " > ".join(chain) + (f"; {', '.join(later)} at the next boot" if later else "") or (
+        "is there already"
+    )
