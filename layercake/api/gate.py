@@ -17,6 +17,7 @@ from layercake.api.access import Access
 from layercake.api.caller import Caller
 from layercake.api.route import CALLER, RANGE, Operation, Reach, Route
 from layercake.api.simulated import refusal
+from layercake.api.streams import ClientLeft
 from layercake.fleet import events
 from layercake.fleet.persistence.database import whole
 from layercake.fleet.store import Store
@@ -116,7 +117,7 @@ class Gate:
             status = self._status(request, failure)
             error = failure.message
             raise
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ConnectionError, ClientLeft):
             status = 0
             error = "cut off"
             raise
