@@ -184,20 +184,22 @@ def diff(old: Mapping[str, Node], new: Mapping[str, Node]) -> Iterator[Change]:
                 name, Action.ADD, {k: (None, v) for k, v in after.items() if not is_empty(v)}
             )
             continue
-        before = _flat(old[name])
-        different = {
-            k: (before.get(k), after.get(k))
-            for k in dict.fromkeys([*before, *after])
-            if before.get(k) != after.get(k)
-        }
-        unsaid = {**_defaults(old[name]), **_defaults(node)} if different else {}
-        different = {
-            k: values
-            for k, values in different.items()
-            if before.get(k, unsaid.get(k)) != after.get(k, unsaid.get(k))
-        }
-        if different:
+        if different := _different(old[name], node, after):
             yield Change(name, Action.CHANGE, different)
+
+
+def _different(old: Node, node: Node, after: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The fields that differ in two entries of a node, `after` those of the second. What nobody
+    says is as if somebody had said the default."""
+    before = _flat(old)
+    if before == after:
+        return {}
+    unsaid = {**_defaults(old), **_defaults(node)}
+    return {
+        k: (before.get(k), after.get(k))
+        for k in dict.fromkeys([*before, *after])
+        if before.get(k, unsaid.get(k)) != after.get(k, unsaid.get(k))
+    }
 
 
 def _defaults(node: Node) -> dict[str, Any]:

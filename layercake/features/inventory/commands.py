@@ -10,7 +10,7 @@ import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command, yes_option
 from layercake.client.confirm import at_stake, current_user
-from layercake.client.inventory_file import inventory_request
+from layercake.client.inventory_file import inventory_request, waiting_lines
 from layercake.client.output import RED, Column, Output, format_duration
 from layercake.client.watch import Watch, converged, follow, print_summary
 from layercake.features.rolls.commands import begun_line, follow_rolls
@@ -343,19 +343,6 @@ def _followed(
         "nodes": [s.to_record() for s in watch.nodes.values()],
     }
     return Answer(document, show, OK if well else FAILED)
-
-
-def waiting_lines(applied: Mapping[str, Any]) -> list[str]:
-    """What of an inventory that was applied nodes have when they boot next, a line for those of
-    which it is the same."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for name, fields in (applied.get("at_boot") or {}).items():
-        found.setdefault(tuple(fields), []).append(name)
-    return [
-        f"{fold(names)}: {', '.join(fields)} at the next boot; `layercake power cycle "
-        f"{fold(names)}` boots anew"
-        for fields, names in found.items()
-    ]
 
 
 def _show_plan(out: Output, planned: Mapping[str, Any], at_once: bool = False) -> None:

@@ -54,6 +54,7 @@ from layercake.inventory.problems import Problem
 from layercake.inventory.schema import Node
 from layercake.kernel.membership import Membership
 from layercake.kraken.errors import Refused
+from layercake.kraken.mutation import Mutation
 from layercake.modules.notifier import ModuleNotifier
 
 _SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
@@ -205,10 +206,14 @@ class InventoryChanges:
             "chain": names,
             "to": wants,
             "blocked": None if chain is not None else "no way there now",
-            "at_boot": []
-            if any(step.turns_on for step in chain or ())
-            else entry.at_next_boot(change, self._means.table.parts),
+            "at_boot": self._at_boot(change, chain or ()),
         }
+
+    def _at_boot(self, change: Change, chain: Iterable[Mutation]) -> list[str]:
+        """What of a change takes effect at the next boot, which the chain does not bring about."""
+        if any(step.turns_on for step in chain):
+            return []
+        return entry.at_next_boot(change, self._means.table.parts)
 
     async def apply(
         self,

@@ -357,7 +357,7 @@ def set_(
     wants what stands there.
     """
     # Imported here, and below: the other commands need none of it.
-    from layercake.features.inventory.commands import waiting_lines
+    from layercake.client.inventory_file import waiting_lines
     from layercake.features.rolls.commands import begun_line
 
     wanted = dict(_value(assignment) for assignment in values)
