@@ -206,12 +206,12 @@ class InventoryChanges:
             "chain": names,
             "to": wants,
             "blocked": None if chain is not None else "no way there now",
-            "at_boot": self._at_boot(change, chain or ()),
+            "at_boot": self._at_boot(change, chain),
         }
 
-    def _at_boot(self, change: Change, chain: Iterable[Mutation]) -> list[str]:
+    def _at_boot(self, change: Change, chain: Iterable[Mutation] | None) -> list[str]:
         """What of a change takes effect at the next boot, which the chain does not bring about."""
-        if any(step.turns_on for step in chain):
+        if any(step.turns_on for step in chain or ()):
             return []
         return entry.at_next_boot(change, self._means.table.parts)
 
