@@ -15,6 +15,7 @@ import pytest
 from layercake.features.files.given import facts
 from layercake.features.files.node_files import NodeFiles
 from layercake.inventory.problems import InventoryErrors
+from layercake.kraken.errors import NotFound
 from minos.agent.files.manifest import METADATA, parse
 from minos.agent.metadata import service
 from minos.agent.metadata.answers import EMPTY, MOST_TOKENS, TOKEN, TTL, Answered, Answers
@@ -200,6 +201,12 @@ nodes:
             wire[name] = parse(
                 {"mark": "m", "files": world.head.part(NodeFiles).for_node(manifest)}
             )
+        for path in ("metadata:/user-data", "/user-data"):
+            (shown,) = await world.ops.files.content("n0", path)
+            assert (shown["for"], shown["text"]) == (["metadata"], "on n0")
+        for path in ("minos:/user-data", "metadata:/vendor-data", "metadata:user-data"):
+            with pytest.raises(NotFound):
+                await world.ops.files.content("n0", path)
         await world.head.part(NodeFiles).close()
     said = {path: entry.data for path, entry in wire["n0"].chosen(METADATA).items()}
     assert (

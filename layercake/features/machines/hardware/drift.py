@@ -36,6 +36,8 @@ def _lines(was: Report | None, now: Report) -> Iterator[str]:
         ("firmware", was.smbios.bios.version, now.smbios.bios.version),
         ("TPM", was.tpm, now.tpm),
         ("serial number", was.smbios.system.serial, now.smbios.system.serial),
+        ("board's serial number", was.smbios.board.serial, now.smbios.board.serial),
+        ("case's serial number", was.smbios.chassis.serial, now.smbios.chassis.serial),
     ):
         if old and old != new:
             yield f"its {name} is {new or 'gone'}, it was {old}"
@@ -69,9 +71,15 @@ def _memory(was: Report, now: Report) -> Iterator[str]:
         for dimm in was.dimms:
             found = have.get(dimm.slot)
             if found is None:
-                yield f"the DIMM in {dimm.slot} is gone ({dimm.mb} MB)"
+                named = f", serial number {dimm.serial}" if dimm.serial else ""
+                yield f"the DIMM in {dimm.slot} is gone ({dimm.mb} MB{named})"
             elif found.mb != dimm.mb:
                 yield f"the DIMM in {dimm.slot} has {found.mb} MB, it had {dimm.mb} MB"
+            elif dimm.serial and found.serial and found.serial != dimm.serial:
+                yield (
+                    f"the DIMM in {dimm.slot} is another: its serial number is {found.serial}, it "
+                    f"was {dimm.serial}"
+                )
     elif now.memory and was.memory and now.memory < was.memory * 0.97:
         yield f"it has {now.memory >> 20} MB of memory, it had {was.memory >> 20} MB"
 
