@@ -96,7 +96,8 @@ class Gate:
         if operation.exec and not caller.exec:
             raise Refused(
                 f"cannot serve this: it needs the right exec, which {caller.name} does not have",
-                hint="`layercake token create --exec` makes a token that has it",
+                hint="`layercake token create NAME --role operator --exec` makes a token that has "
+                "it",
             )
         body = await _body(operation, request)
         self._bound(route, request, body, caller)

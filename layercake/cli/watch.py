@@ -14,7 +14,7 @@ import click
 from layercake.client.command import Answer, App, command
 from layercake.client.output import BOLD, DIM, GREEN, STYLES, Output, clean, format_duration
 from layercake.client.watch import poll
-from layercake.features.guard.commands import alarms
+from layercake.features.guard.commands import alarms, next_step
 from layercake.features.rolls.commands import OVER, roll_line
 from layercake.inventory.ranges import fold
 
@@ -145,7 +145,7 @@ def _causes(causes: Mapping[str, Any], out: Output) -> Iterator[str]:
         yield out.styled(clean(text)[:_ROOM], STYLES.get(cause["status"], BOLD))
         names = fold(cause["nodes"])
         yield out.styled(
-            clean(f"    {names}  next: {cause['next'].replace('NODE', names)}")[:_ROOM], DIM
+            clean(f"    {names}  next: {next_step(cause['next'], cause['nodes'])}")[:_ROOM], DIM
         )
     if len(listed) > _SHOWN_CAUSES:
         yield out.styled(f"{len(listed) - _SHOWN_CAUSES} more causes: layercake explain", DIM)

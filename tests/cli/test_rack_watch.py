@@ -102,7 +102,7 @@ def test_trouble_comes_first_and_a_large_rack_is_counted() -> None:
                 "text": "no DISCOVER\x1b[2J",
                 "nodes": ["n0", "n7"],
                 "longest_s": 180,
-                "next": "layercake node clear NODE",
+                "next": "layercake node clear NODES",
             }
         ],
         "well": 9,

@@ -243,6 +243,8 @@ async def test_maintenance_is_out_of_remedies_and_ends_by_itself(rack: Rack) -> 
     rack.sees_power("n0", "OFF")
     rack.pass_time(300, *LEFT[1:], *RIGHT)
     assert rack.started() == [] and "in maintenance by ann" in why(rack, "n0")
+    (cause,) = (await rack.head.part(CauseFinder).of([rack.node("n0")], False))["causes"]
+    assert cause.next == "layercake node maintenance end NODES"
     rack.pass_time(300, *LEFT[1:], *RIGHT)
     assert rack.started() == ["n0 power-on"]
     (past,) = rack.ops.care.maintenances("n0")

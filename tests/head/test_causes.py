@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from layercake.features.consoles.operations import Consoles
+from layercake.features.guard.commands import next_step
 from layercake.features.guard.guard import Guard
 from layercake.features.guard.outage import Outage
 from layercake.features.nodes.lists.causes import of_alarms, of_consoles, plain
@@ -202,3 +203,18 @@ async def test_what_was_told_of_security_is_said_for_an_hour(site: World) -> Non
         range="b0"
     ) == []
     assert of_alarms(store.alarms, None, store.wall() + 3601, site.head.table.events) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("mend it, then layercake node clear NODES", "mend it, then layercake node clear n[0-2]"),
+        (
+            "layercake outage list, layercake node explain NODE",
+            "layercake outage list, layercake node explain n0",
+        ),
+        ("its console", "its console"),
+    ],
+)
+def test_a_next_step_names_one_node_where_a_command_takes_one(text: str, shown: str) -> None:
+    assert next_step(text, ["n0", "n1", "n2"]) == shown

@@ -75,16 +75,21 @@ function beside(one) {
       "beside that", one.age_s ? [", ", age(one.age_s), " ago"] : "", ": ",
       h("span", { class: "text" }, one.text)),
     h("dl", {},
-      h("dt", {}, "Next"), h("dd", {}, h("code", { class: "next" }, one.next.replaceAll("NODE", cut(fold(one.nodes), 80)))),
+      h("dt", {}, "Next"), h("dd", {}, h("code", { class: "next" }, nextStep(one))),
       one.nodes.length ? [h("dt", {}, one.nodes.length === 1 ? "Node" : "Nodes"), h("dd", { class: "range" }, range)] : [],
       one.page ? [h("dt", {}, "Read"), h("dd", {}, howto(one.page))] : []));
+}
+
+/** What to do next, as it can be typed: a command that takes one node gets the first. @param {any} one */
+function nextStep(one) {
+  return one.next.replaceAll("NODES", cut(fold(one.nodes), 80)).replaceAll("NODE", one.nodes[0] ?? "NODE");
 }
 
 /** @param {import("./main.js").App} app @param {any} one */
 function cause(app, one) {
   const range = fold(one.nodes);
   const letter = STATUSES[/** @type {keyof typeof STATUSES} */ (one.status)]?.letter ?? (one.status === "stopped" ? "F" : "!");
-  const next = one.next.replaceAll("NODE", cut(range, 80));
+  const next = nextStep(one);
   const quarantined = one.status === "quarantined";
   return h("article", { class: `cause ${one.status}` },
     h("h2", {},

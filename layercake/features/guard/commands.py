@@ -4,7 +4,7 @@ remedy."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -247,13 +247,18 @@ def explain(app: App, nodes: str) -> Answer:
     return Answer(answer, show, FAILED if answer["causes"] else OK)
 
 
+def next_step(text: str, names: Sequence[str]) -> str:
+    """What to do next, as it can be typed: a command that takes one node gets the first."""
+    return text.replace("NODES", fold(names)).replace("NODE", names[0] if names else "NODE")
+
+
 def _beside(out: Output, one: Mapping[str, Any]) -> None:
     names = one["nodes"]
     since = f", {format_duration(one['age_s'])} ago" if one["age_s"] else ""
     out.line(f"{f'{len(names)} ' if names else ''}beside that{since}: {one['text']}", BOLD)
     if names:
         out.line(f"  nodes:  {fold(names)}")
-    out.line(f"  next:   {one['next'].replace('NODE', fold(names))}")
+    out.line(f"  next:   {next_step(one['next'], names)}")
     if one["page"]:
         out.line(f"  read:   {_page(one['page'])}")
 
@@ -266,5 +271,5 @@ def _cause(out: Output, cause: Mapping[str, Any]) -> None:
     out.line(f"  nodes:  {fold(names)}")
     if cause["example"] and cause["example"] != cause["text"]:
         out.line(f"  {names[0]}:  {cause['example']}")
-    out.line(f"  next:   {cause['next'].replace('NODE', fold(names))}")
+    out.line(f"  next:   {next_step(cause['next'], names)}")
     out.line(f"  read:   {_page(cause['page'])}")

@@ -456,7 +456,7 @@ class Guard:
             names = ", ".join(r.name for r in frozen[:10])
             raise Refused(
                 f"cannot {what} {names}{more}: {self.stopped(frozen[0])}",
-                hint="`layercake thaw` ends a freeze; see `layercake node release --show`",
+                hint="`layercake thaw` ends a freeze; see `layercake node release --show RANGE`",
             )
 
     # -- what is shown

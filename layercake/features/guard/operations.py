@@ -125,7 +125,7 @@ class GuardChanges:
                 raise Refused(
                     f"cannot begin a maintenance of {', '.join(already[:10])}: there is one "
                     "already",
-                    hint="`layercake node maintenance end` ends it",
+                    hint="`layercake node maintenance end RANGE` ends it",
                 )
             for record in records:
                 self._mind(transaction, record, maintenance=stop)
@@ -179,7 +179,7 @@ class GuardChanges:
             if ours:
                 raise Refused(
                     f"cannot take {', '.join(ours[:10])}: ours already",
-                    hint="`layercake power cycle` starts a node anew",
+                    hint="`layercake power cycle RANGE` starts a node anew",
                 )
             for record in records:
                 transaction.event(record, events.NODE_TAKEN, f"by {who}: it is started anew")
@@ -203,7 +203,7 @@ class GuardChanges:
             if well:
                 raise Refused(
                     f"cannot treat {', '.join(well[:10])}: in sync",
-                    hint="`layercake power cycle` starts a node anew",
+                    hint="`layercake power cycle RANGE` starts a node anew",
                 )
             for record in records:
                 self._mind(transaction, record, released=True)

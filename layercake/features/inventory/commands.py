@@ -52,7 +52,7 @@ _SHOWN_OF_NEW = (
     "bmc.driver",
 )  # what differs from node to node would keep rows apart
 _ADOPT = {
-    "ask": "is left alone until `layercake node take` (adopt: ask)",
+    "ask": "is left alone until `layercake node take RANGE` (adopt: ask)",
     "reset": "is ended, and started anew (adopt: reset)",
 }
 """What becomes of what runs on a machine that is new. Nobody has asked its BMC yet."""
@@ -464,7 +464,7 @@ def _way(planned: Mapping[str, Any] | None) -> str:
     if planned.get("blocked"):
         return f"blocked: {planned['blocked']}"
     if planned.get("found_running"):
-        return "found running: left alone until `layercake node take`"
+        return "found running: left alone until `layercake node take RANGE`"
     chain: Sequence[str] = planned.get("chain") or ()
     later: Sequence[str] = planned.get("at_boot") or ()
     if later and not chain:

@@ -258,7 +258,7 @@ class InventoryChanges:
         if held:
             raise Refused(
                 f"cannot remove {', '.join(held[:NAMED])}: being released, and not done",
-                hint="`layercake node release --abandon` and `--free` end that",
+                hint="`layercake node release --abandon RANGE` and `--free` end that",
             )
 
     async def entries(self, text: str, file: str) -> dict[str, Node]:

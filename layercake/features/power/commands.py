@@ -72,13 +72,6 @@ def status(app: App, nodes: str) -> Answer:
     return Answer(answer, lambda out: out.table(_STATUS, rows, empty="no nodes"), code)
 
 
-@command(power, "sensors")
-@nodes_argument
-def readings(app: App, nodes: str) -> Answer:
-    """Read the sensors of the nodes of RANGE: temperatures, fans, voltages."""
-    return perform(app, "power.sensors", nodes, {})
-
-
 @command(power)
 @nodes_argument
 def log(app: App, nodes: str) -> Answer:
@@ -120,6 +113,17 @@ _ORDER: dict[str, Callable[[Any], Any]] = {
 )
 def sensors(app: App, nodes: str, every: bool, order: str) -> Answer:
     """Read what the machines of RANGE draw, how warm they are, and how their fans turn, now."""
+    return _sensors(app, nodes, every, order)
+
+
+@command(power, "sensors", deprecated=True)
+@nodes_argument
+def old_sensors(app: App, nodes: str) -> Answer:
+    """The earlier name of `layercake sensors RANGE --all`."""
+    return _sensors(app, nodes, True, "name")
+
+
+def _sensors(app: App, nodes: str, every: bool, order: str) -> Answer:
     answer = app.head.get("/v1/power/sensors", range=nodes, timeout=SENSORS_S)
     rows = answer["sensors"] = sorted(answer["sensors"], key=_ORDER[order])
     code = FAILED if any(row["error"] for row in rows) else OK

@@ -82,7 +82,8 @@ class PowerRoutes:
             raise InputError(
                 f"cannot power {body.action} softly: only a node that goes off can be asked to "
                 "shut down by itself",
-                hint="`layercake power off --soft`, and `layercake power on` once it is off",
+                hint="`layercake power off RANGE --soft`, and `layercake power on RANGE` once it "
+                "is off",
             )
         if body.action == "cycle":
             names = await self._power.cycle(body.range, body.force, who)

@@ -40,7 +40,7 @@ _COUNT = re.compile(r"\b\d+(\.\d+)?(?= ?(s|ms|seconds|attempts?|times)\b)")
 
 class What(NamedTuple):
     """What nodes of one cause have in common: their status, what is wrong, what to do next, and the
-    page that has more."""
+    page that has more. In `next`, NODES is for all of them, and NODE for one of them."""
 
     status: str
     text: str
@@ -184,19 +184,27 @@ def _left_alone(
     """Why nothing is done to the node at all: by a person's word, or in an outage."""
     if record.held is not None:
         why = "it is being released" if brief else plain(record.held.why, record)
-        return What(status.value, why, "layercake node release --show NODE", RELEASE)
+        return What(status.value, why, "layercake node release --show NODES", RELEASE)
     if stopped:
         why = "a person has said that nothing is done to it" if brief else stopped
-        return What("stopped", why, "layercake thaw, layercake node maintenance end NODE", DARK)
+        return What("stopped", why, _end_of_stop(record), DARK)
     if outage:
         return What(
             status.value,
             f"an outage: nodes of {outage} fell silent together, and nothing is done to them until "
             "they are back",
-            "what they share: power, switch, uplink, relay; layercake outage",
+            "what they share: power, switch, uplink, relay; layercake outage list",
             DARK,
         )
     return None
+
+
+def _end_of_stop(record: Record) -> str:
+    """What ends a person's word that nothing is done to a node. One that has none of its own is on
+    a site that is frozen."""
+    if record.care.freeze is not None:
+        return "layercake thaw NODES"
+    return "layercake node maintenance end NODES" if record.care.maintenance else "layercake thaw"
 
 
 def _needs_someone(record: Record, status: Status, text: str) -> What | None:
@@ -204,11 +212,11 @@ def _needs_someone(record: Record, status: Status, text: str) -> What | None:
     name = status.value
     if status is Status.QUARANTINED:
         return What(
-            name, plain(text, record), "mend it, then layercake node clear NODE", _page(record)
+            name, plain(text, record), "mend it, then layercake node clear NODES", _page(record)
         )
     if status is Status.HELD:
         return What(
-            name, plain(text, record), "layercake outage, layercake node explain NODE", DARK
+            name, plain(text, record), "layercake outage list, layercake node explain NODE", DARK
         )
     if status is Status.ASKING:
         return What(name, plain(wish_of(record), record), "do what is asked", BOOT)
