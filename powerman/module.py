@@ -80,7 +80,7 @@ MODULE = Module(
     section="power",
     settings=PowerSettings,
     check=check,
-    part=Part(Bmc, complete, unique, view, secret_to, warnings, suits=suits),
+    part=Part(Bmc, complete, unique, view, secret_to, warnings, suits=suits, at_boot=("boot",)),
     variables=VARIABLES,
     mutations=MUTATIONS,
     goals=Goals(up={"power": "ON"}, off={"power": "OFF"}),

@@ -86,7 +86,12 @@ MODULE = Module(
     doc="Network boot: DHCP, TFTP, HTTP, boot scripts, router advertisements.",
     section="boot",
     settings=BootSettings,
-    part=Part(Boot, unique=unique, suits=suits),
+    part=Part(
+        Boot,
+        unique=unique,
+        suits=suits,
+        at_boot=("console", "kernel_args", "secure_boot", "card_ipxe"),
+    ),
     variables=VARIABLES,
     mutations=MUTATIONS,
     record=record,

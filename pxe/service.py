@@ -418,8 +418,8 @@ class PxeService(Service):
                 raise OperationFailed(
                     f"cannot boot {node.name}: {path} is not there",
                     hint=(
-                        "`layercake boot build` makes a boot set; `layercake boot default` chooses "
-                        "it"
+                        "`layercake boot build` makes a boot set; `layercake boot default SET` "
+                        "chooses it"
                         if node.boot_set
                         else "no boot set is for it, or its set is not what was signed: `layercake "
                         "boot list` says what there is and "

@@ -251,7 +251,7 @@ class ImageStore:
             known = ", ".join(sorted(self._images)) or "none"
         raise NotFound(
             f"cannot use image {name[:80]!r}: it is not in the store (there are: {known})",
-            hint="layercake image add",
+            hint="layercake image add NAME FILE",
         )
 
     def remove(self, name: str, *, in_use: Collection[str] = ()) -> None:

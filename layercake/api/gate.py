@@ -17,6 +17,7 @@ from layercake.api.access import Access
 from layercake.api.caller import Caller
 from layercake.api.route import CALLER, RANGE, Operation, Reach, Route
 from layercake.api.simulated import refusal
+from layercake.api.streams import ClientLeft
 from layercake.fleet import events
 from layercake.fleet.persistence.database import whole
 from layercake.fleet.store import Store
@@ -95,7 +96,8 @@ class Gate:
         if operation.exec and not caller.exec:
             raise Refused(
                 f"cannot serve this: it needs the right exec, which {caller.name} does not have",
-                hint="`layercake token create --exec` makes a token that has it",
+                hint="`layercake token create NAME --role operator --exec` makes a token that has "
+                "it",
             )
         body = await _body(operation, request)
         self._bound(route, request, body, caller)
@@ -116,7 +118,7 @@ class Gate:
             status = self._status(request, failure)
             error = failure.message
             raise
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ConnectionError, ClientLeft):
             status = 0
             error = "cut off"
             raise

@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from layercake.api.caller import Caller
+from layercake.api.streams import ClientLeft
 from layercake.base.text import whole_number
 from layercake.fleet.store import Record
 from layercake.kraken.errors import InputError
@@ -144,7 +145,7 @@ async def while_there(request: web.Request, work: Coroutine[Any, Any, Any]) -> A
         while not task.done():
             await asyncio.wait([task], timeout=LOOK_S)
             if request.transport is None or request.transport.is_closing():
-                raise ConnectionResetError("who asked has left")
+                raise ClientLeft
         return task.result()
     finally:
         task.cancel()

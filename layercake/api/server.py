@@ -22,6 +22,7 @@ from layercake.api.gate import Gate
 from layercake.api.local import SocketSettings, by_peer, listen
 from layercake.api.openapi import document
 from layercake.api.route import BIG_BODY, Route
+from layercake.api.streams import ClientLeft
 from layercake.base import tcp_listener
 from layercake.base.tcp_listener import Limits
 from layercake.dashboard.documentation import DocumentationSite
@@ -40,6 +41,8 @@ from layercake.moduleapi.fast_response import FastResponse, PlainRequest
 from layercake.moduleapi.web import WebServer
 
 log = logging.getLogger("layercake.api")
+LEFT = 499
+"""The status of a request whose client has left, as nginx has it."""
 IDLE_S = 3600.0
 """For how many seconds the connection of a node, or of somebody with a token, is kept for its next
 request."""
@@ -204,11 +207,13 @@ def _answering(handler: Handler) -> Handler:
             return await handler(request)
         except LayercakeError as error:
             return _error(request, error)
-        except (web.HTTPException, asyncio.CancelledError, ConnectionError):
+        except (web.HTTPException, asyncio.CancelledError):
             raise
-        except (
-            Exception
-        ):  # a bug is the log's business; the caller gets a plain answer and the head lives on
+        except Exception as error:
+            gone = request.transport is None or request.transport.is_closing()
+            if gone and isinstance(error, (ClientLeft, ConnectionError)):
+                return web.Response(status=LEFT)  # nobody reads it; raised, it would be logged
+            # A bug is the log's business; the caller gets a plain answer and the head lives on.
             log.exception("%s %s failed unexpectedly", request.method, request.path)
             return web.json_response(
                 {"error": "cannot do this: internal error", "hint": "see the head's log"},

@@ -134,7 +134,8 @@ def _default_set(sets: list[dict[str, Any]]) -> Iterator[Finding]:
     trouble = default["trouble"] if default is not None else "there is no default boot set"
     if trouble:
         yield error(
-            f"nodes have nothing to boot: {trouble}", "layercake boot build, layercake boot default"
+            f"nodes have nothing to boot: {trouble}",
+            "layercake boot build, layercake boot default SET",
         )
 
 

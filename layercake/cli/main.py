@@ -90,7 +90,7 @@ Environment:
 
 \b
 Tokens: `layercake init` writes the administrator's to admin.token in the data directory, and the
-CA to pki/ca.pem; `layercake token create` makes others.
+CA to pki/ca.pem; `layercake token create NAME --role ROLE` makes others.
 The REST API describes itself at /v1/openapi.json.
 
 \b

@@ -95,7 +95,7 @@ def variable(app: App, directory: Path, name: str, values: tuple[str, ...]) -> A
     if not file.is_file():
         raise InputError(
             f"cannot add variable {name}: {directory} has no module and its test",
-            hint="`layercake new module` makes them",
+            hint="`layercake new module NAME` makes them",
         )
     code = file.read_text()
     test = tests[0].read_text()

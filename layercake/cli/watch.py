@@ -19,6 +19,7 @@ from layercake.features.rolls.commands import OVER, roll_line
 
 LETTERS = {
     "converged": "●",
+    "maintenance": "M",
     "working": "w",
     "waiting": "w",
     "held": "H",

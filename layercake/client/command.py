@@ -29,12 +29,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command has to say: the document for machines, how a person is shown it (a line, or a
-    function that prints; "" is nothing), and the exit code. `document` None: the command has
-    printed already, also with --json."""
+    """What a command has to say: the document for machines, how a person is shown it (a line,
+    several, or a function that prints; "" is nothing), and the exit code. `document` None: the
+    command has printed already, also with --json."""
 
     document: Any = None
-    show: str | Callable[[Output], None] = ""
+    show: str | tuple[str, ...] | Callable[[Output], None] = ""
+
+    def print(self, out: Output) -> None:
+        """Shows a person what there is to say. Each text is one line: what else would begin
+        another is escaped, as it may have come from a machine."""
+        if callable(self.show):
+            self.show(out)
+            return
+        for line in (self.show,) if isinstance(self.show, str) else self.show:
+            if line:
+                out.line(line)
+
     code: int = OK
 
 
@@ -82,10 +93,8 @@ def command(
                 pass
             elif app.out.json:
                 app.out.document(answer.document)
-            elif callable(answer.show):
-                answer.show(app.out)
-            elif answer.show:
-                app.out.line(answer.show)
+            else:
+                answer.print(app.out)
             return answer.code
 
         new = click.command(name, click.Command, **settings)(click.pass_obj(run))

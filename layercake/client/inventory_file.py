@@ -1,10 +1,14 @@
-"""The inventory file that a command is given, as the head is sent it."""
+"""The inventory file that a command is given, as the head is sent it, and what nodes have of it
+only later."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from layercake.inventory.ranges import fold
 from layercake.inventory.source import read as read_source
 from layercake.kraken.errors import InputError
 
@@ -19,3 +23,16 @@ def inventory_request(file: str) -> dict[str, str]:
                 "cannot read inventory from standard input: it is not UTF-8"
             ) from error
     return {"yaml": read_source(Path(file)), "file": file}
+
+
+def waiting_lines(applied: Mapping[str, Any]) -> list[str]:
+    """What of an inventory that was applied nodes have when they boot next, a line for those of
+    which it is the same."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, fields in (applied.get("at_boot") or {}).items():
+        found.setdefault(tuple(fields), []).append(name)
+    return [
+        f"{fold(names)}: {', '.join(fields)} at the next boot; `layercake power cycle "
+        f"{fold(names)}` boots anew"
+        for fields, names in found.items()
+    ]

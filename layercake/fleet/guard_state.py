@@ -71,6 +71,14 @@ def ended(care: GuardState, by: str, now: float) -> GuardState:
     return replace(care, maintenance=None, past=(*care.past, over)[-PAST_KEPT:])
 
 
+def maintenance_over(text: str, name: str, state: str) -> str:
+    """What is told of the end of a node's maintenance: who has switched it off has to switch it on
+    again, as a person may still have a hand in it."""
+    if state != "off":
+        return text
+    return f"{text}; it is wanted off (hint: `layercake power on {name}` boots it)"
+
+
 class Why(enum.Enum):
     """Why a step has to wait."""
 

@@ -20,6 +20,8 @@ from layercake.moduleapi.network import Network
 
 MOST_ENTRY = 32 << 10
 """Bytes of one node's entry: it is read in the head's loop."""
+_AT_BOOT = ("macs", "ip", "network", "arch", "firmware", "profile")
+"""What a node's own fields say of how it boots."""
 _FIXED = ("id", "name", "network", "domains", "groups")
 """What does not stand in an entry, or not alone: a group means what the inventory says of it."""
 
@@ -110,6 +112,18 @@ def _place(entry: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
     return place, last
 
 
+def at_next_boot(change: Change, parts: Mapping[str, Part]) -> list[str]:
+    """The fields of a change that take effect when the node boots next: it runs as it booted with
+    them, whatever is wanted now."""
+    if change.action is not Action.CHANGE:
+        return []
+    return [
+        field
+        for field in change.fields
+        if field in _AT_BOOT or any(part.waits_for_boot(field) for part in parts.values())
+    ]
+
+
 def with_cards(
     node: Node, before: Node | None, given: Collection[str], parts: Mapping[str, Part]
 ) -> Node:
@@ -170,14 +184,46 @@ def diff(old: Mapping[str, Node], new: Mapping[str, Node]) -> Iterator[Change]:
                 name, Action.ADD, {k: (None, v) for k, v in after.items() if not is_empty(v)}
             )
             continue
-        before = _flat(old[name])
-        different = {
-            k: (before.get(k), after.get(k))
-            for k in dict.fromkeys([*before, *after])
-            if before.get(k) != after.get(k)
-        }
-        if different:
+        if different := _different(old[name], node, after):
             yield Change(name, Action.CHANGE, different)
+
+
+def _different(old: Node, node: Node, after: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The fields that differ in two entries of a node, `after` those of the second. What nobody
+    says is as if somebody had said the default."""
+    before = _flat(old)
+    if before == after:
+        return {}
+    unsaid = {**_defaults(old), **_defaults(node)}
+    return {
+        k: (before.get(k), after.get(k))
+        for k in dict.fromkeys([*before, *after])
+        if before.get(k, unsaid.get(k)) != after.get(k, unsaid.get(k))
+    }
+
+
+def _defaults(node: Node) -> dict[str, Any]:
+    """What the fields of a node's parts are where nobody says anything of them: {field: value}. To
+    say that is no change."""
+    found: dict[str, Any] = {}
+    for part in node.parts.values():
+        struct = part.ENTRY or type(part)
+        values = {
+            field.encode_name: msgspec.to_builtins(
+                field.default
+                if field.default_factory is msgspec.NODEFAULT
+                else field.default_factory()
+            )
+            for field in msgspec.structs.fields(struct)
+            if not field.required
+        }
+        places = (
+            [f"{part.KEY}." if part.KEY else ""]
+            if part.ENTRY is None
+            else [f"{part.KEY}.{name}." for name in msgspec.structs.asdict(part)["entries"]]
+        )
+        found |= {f"{place}{key}": value for place in places for key, value in values.items()}
+    return found
 
 
 def _flat(node: Node) -> dict[str, Any]:

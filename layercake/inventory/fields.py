@@ -74,6 +74,7 @@ def image(value: object, known: Iterable[str] | None) -> str:
         )
     if known is not None and name not in known:
         raise Mistake(
-            f"there is no image {name}", nearest(name, known) or "add it with `layercake image add`"
+            f"there is no image {name}",
+            nearest(name, known) or "add it with `layercake image add NAME FILE`",
         )
     return name

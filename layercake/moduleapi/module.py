@@ -167,6 +167,10 @@ class Traits(NamedTuple):
     network: Network | None = None
 
 
+EVERY = ("*",)
+"""All fields of a part (Part.at_boot)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """How a module's part of a node is read. `complete` makes sense of all fields together, {field:
@@ -177,7 +181,8 @@ class Part:
     when that changes, a person confirms it. `warnings` are said with every plan and status.
     `known_by` is by what a node's machine is recognised, () for nothing: such a node may do without
     a MAC address. `suits` raises fields.Mistake for what does not go together with the rest of the
-    node, and for a key that would have no effect."""
+    node, and for a key that would have no effect. `at_boot` are the fields, or EVERY one, that a
+    change of takes effect when the node boots next, and not before."""
 
     struct: type[NodePart]
     complete: Callable[[dict[str, Any]], dict[str, Any]] = dict
@@ -187,6 +192,14 @@ class Part:
     warnings: Callable[[Any], tuple[str, ...]] = lambda part: ()
     known_by: Callable[[Any], tuple[Hashable, ...]] = lambda part: ()
     suits: Callable[[Any, Traits], None] = lambda part, node: None
+    at_boot: tuple[str, ...] = ()
+
+    def waits_for_boot(self, field: str) -> bool:
+        """Whether a change of a field, as it is called in an inventory ("bmc.boot"), takes effect
+        at the next boot."""
+        name = field.removeprefix(f"{self.key}.") if self.key else field
+        ours = not self.key or name != field
+        return ours and (self.at_boot == EVERY or name in self.at_boot)
 
     @property
     def key(self) -> str:

@@ -263,9 +263,8 @@ class Api:
         if request.query.get("follow") != "1":
             return Reply(self._images.logs(name, int(lines)).encode(), kind=TEXT)
         if instance.spec.container.systemd and instance.phase in LIVE:
-            command = ("journalctl", "--no-pager", "-q", "-f", "-n", lines)
             return Reply(
-                follow.lines_of(self._images.place(name), command, request.gone), kind=TEXT
+                follow.journal(self._images.place(name), int(lines), request.gone), kind=TEXT
             )
 
         def there() -> bool:

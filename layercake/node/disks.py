@@ -36,8 +36,8 @@ def fetch_disk_tools(run: Path, open_url: Fetch, key: Key, said: Mapping[str, An
     if not said:
         raise OperationFailed(
             "the head gives no programs for disks for the boot set that this node has booted",
-            hint="build another boot set and boot it: `layercake boot build`, then `layercake boot "
-            "roll`",
+            hint="build another boot set and boot it: `layercake boot build`, then "
+            "`layercake boot roll RANGE SET`",
         )
     layers = Layers(run / TOOLS, open_url, _no_secret, key)
     content = {

@@ -3,14 +3,14 @@ it. It has no process."""
 
 from __future__ import annotations
 
-from layercake.moduleapi.module import Module, Part
+from layercake.moduleapi.module import EVERY, Module, Part
 from minos.disks.inventory import Disks, complete, node_document, view, warnings
 from minos.disks.mutations import DISK, MUTATIONS
 
 MODULE = Module(
     name="disks",
     doc="The nodes' own disks: partitions, RAIDs, encryption and file systems.",
-    part=Part(Disks, complete, view=view, warnings=warnings),
+    part=Part(Disks, complete, view=view, warnings=warnings, at_boot=EVERY),
     tells=node_document,
     variables=(DISK,),
     mutations=MUTATIONS,

@@ -21,6 +21,7 @@ from layercake.kraken.errors import LayercakeError
 from minos import hardware, syscalls
 from minos.agent.http.client import Connection, parse_url, tls_context
 from minos.agent.state import Config
+from minos.survey.monitor import plugged
 from minos.survey.neighbours import Listener, load, names, wait_for_neighbours
 from minos.survey.report import survey
 from minos.tpm.proof import fingerprint
@@ -33,6 +34,8 @@ DRIVERS_S = 0.5
 DRIVERS_MOST_S = 20.0
 """The drivers of the hardware come in while this starts: it is waited for them, and no longer than
 that."""
+PLUGGED_S = 2.0
+"""Seconds between two looks whether disks or cards have come or gone."""
 ON_S = 7200.0
 """Seconds after which a machine goes off that nobody told to."""
 WAIT = "wait"
@@ -47,8 +50,8 @@ def drivers_are_there(run: Path) -> bool:
 
 
 class Visit:
-    """`exchange` sends a body to the head and gives its answer, `look` makes the report, `clock` is
-    in seconds."""
+    """`exchange` sends a body to the head and gives its answer, `look` makes the report, and
+    `plugged` says which disks and cards there are."""
 
     def __init__(
         self,
@@ -56,10 +59,13 @@ class Visit:
         exchange: Callable[[Mapping[str, Any]], Mapping[str, Any]],
         look: Callable[[], dict[str, Any]],
         say: Callable[[str], None],
+        plugged: Callable[[], object] = plugged,
     ) -> None:
         self._config = config
         self._exchange = exchange
         self._look = look
+        self._plugged = plugged
+        self._surveyed: object = None
         self._say = say
         self._report: dict[str, Any] = {}
         self._neighbours: dict[str, Any] = {}
@@ -67,8 +73,15 @@ class Visit:
 
     def take_survey(self) -> None:
         """Looks at the machine anew."""
+        self._surveyed = self._plugged()
         self._report = self._look()
         self._fresh = True
+
+    @property
+    def outdated(self) -> bool:
+        """Whether disks or cards have come or gone since the survey. A driver that was loaded finds
+        what it is for some time later: a survey that is taken at once has no disks."""
+        return self._plugged() != self._surveyed
 
     def neighbour_seen(self, card: str, neighbour: Mapping[str, Any]) -> None:
         """A switch has said which port a card is at."""
@@ -133,5 +146,10 @@ def visit(config: Config, say: Callable[[str], None]) -> None:
             say(f"discovery: {then}")
             os.sync()
             syscalls.reboot(syscalls.RB_AUTOBOOT if then == REBOOT else syscalls.RB_POWER_OFF)
-        for neighbour in wait_for_neighbours(listener, names, clock, clock() + wait):
-            one.neighbour_seen(neighbour.card, neighbour.view())
+        due = clock() + wait
+        while clock() < due and not one.outdated:
+            look = min(due, clock() + PLUGGED_S)
+            for neighbour in wait_for_neighbours(listener, names, clock, look):
+                one.neighbour_seen(neighbour.card, neighbour.view())
+        if one.outdated:
+            one.take_survey()

@@ -216,7 +216,7 @@ class EventLogs:
                 node,
                 events.BMC_LOG,
                 f"{len(new_entries) - MOST} entries of the event log before these are not told: "
-                "`layercake power log` has them",
+                "`layercake power log RANGE` has them",
             )
         for entry in new_entries[-MOST:]:
             self._link.event(

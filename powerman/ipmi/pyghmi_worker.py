@@ -146,6 +146,14 @@ def kind_of(error: Exception) -> str:
     return "unreachable" if "timeout" in text or "timed out" in text else "failed"
 
 
+def text_of(error: Exception) -> str:
+    """What an error says, for people: of pyghmi's own its words, and of a mistake in its parsing
+    that the answer was odd."""
+    if isinstance(error, exceptions.PyghmiException | OSError):
+        return str(error) or "the BMC refuses it, and does not say why"
+    return f"the BMC's answer makes no sense ({type(error).__name__}: {error})"
+
+
 def perform(request: dict[str, Any]) -> dict[str, Any]:
     """Carries out one request; never raises what pyghmi raises."""
     try:
@@ -173,7 +181,7 @@ def perform(request: dict[str, Any]) -> dict[str, Any]:
     ) as error:
         # pyghmi lets parsing mistakes of its own through when a BMC answers oddly: these are
         # failures of that BMC's answer.
-        return {"ok": False, "kind": kind_of(error), "error": f"{type(error).__name__}: {error}"}
+        return {"ok": False, "kind": kind_of(error), "error": text_of(error)}
     return {"ok": True, "result": result}
 
 

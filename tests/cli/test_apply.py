@@ -61,6 +61,35 @@ def test_plan_shows_nodes_with_the_same_change_in_one_row(
     assert not head.asked("POST /v1/inventory/apply")
 
 
+@pytest.mark.parametrize(
+    ("chain", "later", "way"),
+    [
+        ([], ["kernel_args"], "kernel_args at the next boot"),
+        (["image-update"], ["console"], "image-update; console at the next boot"),
+        (["image-update"], [], "image-update"),
+        ([], [], "is there already"),
+    ],
+    ids=["boot", "both", "now", "nothing"],
+)
+def test_plan_says_what_takes_effect_at_the_next_boot(
+    run: Run, head: CannedApi, rack: str, chain: list[str], later: list[str], way: str
+) -> None:
+    change = {"node": "n0", "action": "change", "fields": {"kernel_args": ["", "quiet"]}}
+    planned = plan_of(change)
+    planned["plans"][0] |= {"chain": chain, "at_boot": later}
+    head.answers["POST /v1/inventory/plan"] = (200, planned)
+    head.answers["POST /v1/inventory/apply"] = (
+        200,
+        {"revision": 7, "changed": ["n0", "n1"], "at_boot": {"n0": later, "n1": later}}
+        if later
+        else {"revision": 7, "changed": ["n0"], "at_boot": {}},
+    )
+    assert run("plan", rack).out.splitlines()[1].endswith(f"  {way}")
+    said = run("apply", rack, "--yes", "--no-wait").out.splitlines()
+    told = f"n[0-1]: {', '.join(later)} at the next boot; `layercake power cycle n[0-1]` boots anew"
+    assert (told in said) == bool(later)
+
+
 def test_plan_says_what_becomes_of_machines_that_are_found_running(
     run: Run, head: CannedApi, rack: str
 ) -> None:
@@ -71,8 +100,8 @@ def test_plan_says_what_becomes_of_machines_that_are_found_running(
     for command in (["plan", rack], ["apply", rack, "--yes", "--no-wait"]):
         said = run(*command).out
         assert (
-            "\nn[0-1]: new; one that is found running is left alone until `layercake node take` "
-            "(adopt: ask)\n" in said
+            "\nn[0-1]: new; one that is found running is left alone until "
+            "`layercake node take RANGE` (adopt: ask)\n" in said
         )
         assert (
             "\nn2: new; one that is found running is ended, and started anew (adopt: reset)\n"

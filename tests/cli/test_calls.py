@@ -96,12 +96,8 @@ def test_the_list_names_module_role_and_parameters(run: Run, api: CannedApi) -> 
     assert len(json.loads(run("calls", "--json").out)["calls"]) == 2
 
 
-@pytest.mark.parametrize(
-    "command", [["call", "power.sensors", "n[0-1]"], ["power", "sensors", "n[0-1]"]], ids=" ".join
-)
-def test_a_list_of_records_is_a_table_for_each_node(
-    run: Run, api: CannedApi, command: list[str]
-) -> None:
+def test_a_list_of_records_is_a_table_for_each_node(run: Run, api: CannedApi) -> None:
+    command = ["call", "power.sensors", "n[0-1]"]
     result = run(*command)
     assert (result.code, api.asked("POST /v1/calls/power.sensors")) == (
         0,
@@ -118,6 +114,18 @@ def test_a_list_of_records_is_a_table_for_each_node(
         ["CPU", "41.5", "C"],
     ]
     assert json.loads(run(*command, "--json").out)["answers"][0]["answer"] == SENSORS
+
+
+@pytest.mark.parametrize("value", [[], {}, ""], ids=["list", "record", "text"])
+def test_an_empty_answer_says_that_it_is(run: Run, api: CannedApi, value: object) -> None:
+    answers = [answer("n0", value), answer("n1", SENSORS[:1])]
+    api.answers["POST /v1/calls/power.sensors"] = (200, {"answers": answers})
+    api.answers["POST /v1/calls/echo.say"] = (200, {"answers": [answer("", value)]})
+    assert run("call", "power.sensors", "n[0-1]").out.splitlines()[:2] == [
+        "n0: nothing to show",
+        "",
+    ]
+    assert run("call", "echo.say").out == "nothing to show\n"
 
 
 def test_a_record_is_lines_and_parameters_have_the_types_of_the_schema(

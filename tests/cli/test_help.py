@@ -3,10 +3,14 @@ are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import click
 import pytest
+
+from layercake.cli.main import cli
+from tests.cli.canned_api import CannedApi
 
 Run = Callable[..., Any]
 
@@ -80,3 +84,34 @@ def test_help_lists_every_command_with_its_help(run: Run) -> None:
         "docs",
     ]
     assert all(shown.values())
+
+
+def commands(group: click.Group, words: str) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group, info_name=words)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield f"{words} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{words} {name}")
+
+
+def test_no_option_has_a_default_that_it_refuses() -> None:
+    wrong = []
+    for words, command in commands(cli, "layercake"):
+        context = click.Context(command, info_name=words)
+        for parameter in command.params:
+            try:
+                parameter.handle_parse_result(context, {}, [])
+            except click.MissingParameter:
+                continue
+            except click.BadParameter as error:
+                wrong.append(f"{words} {parameter.name}: {error.message}")
+    assert not wrong
+
+
+def test_a_bmc_is_set_up_without_a_prefix(run: Run, head: CannedApi) -> None:
+    head.answers["POST /v1/power/setup"] = (200, {"nodes": []})
+    assert run("power", "setup", "n0").code == 0
+    assert run("power", "setup", "n0", "--prefix", "24").code == 0
+    assert [asked["prefix"] for asked in head.asked("POST /v1/power/setup")] == [0, 24]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from layercake.client.watch import converged
 from tests.cli.canned_api import CannedApi, event, node_view, working
 
 Run = Callable[..., Any]
@@ -424,15 +425,31 @@ def test_profiles_are_numbers_and_names_for_programs(run: Run, full: CannedApi) 
             "set": "old",
             "sets": 2,
             "size": 48_000_000,
-            "nodes": ["n0", "n1"],
+            "nodes": ["n1"],
+            "nodes_of_others": ["n0"],
         }
     ]
     assert run("profile", "list").out.splitlines()[1].split() == [
         "server",
         "6.1",
         "old",
-        "2",
         "48.0",
         "MB",
-        "n[0-1]",
+        "n1",
+        "1",
+        "n0",
     ]
+
+
+def test_the_end_of_a_maintenance_names_who_stays_off(head: CannedApi, run: Run) -> None:
+    head.answers["POST /v1/maintenance/end"] = (200, {"nodes": ["n0", "n1"], "off": ["n1"]})
+    found = run("node", "maintenance", "end", "n[0-1]")
+    assert found.out.splitlines() == [
+        "back from maintenance: n[0-1]",
+        "still wanted off: n1; `layercake power on n1` boots it",
+    ]
+
+
+@pytest.mark.parametrize("status", ["converged", "maintenance"])
+def test_a_node_in_maintenance_is_not_waited_for(status: str) -> None:
+    assert converged({"status": status, "state": {"run": "SYNC"}, "goal": {"run": "SYNC"}})

@@ -253,3 +253,31 @@ def test_boot_sets_are_listed_rolled_to_and_chosen(rolls: CannedApi, run: Run) -
     assert found.code == 0 and "n[1-2]" in found.out
     found = run("boot", "remove", "0.1.0-aa", "--yes")
     assert found.code == 4 and "used by n1" in found.err
+
+
+def test_nodes_in_maintenance_that_are_passed_over_are_named(rolls: CannedApi, run: Run) -> None:
+    why = "in maintenance by ann: new DIMM"
+    rolls.answers["POST /v1/images/roll"] = (
+        200,
+        {
+            "nodes": ["n0"],
+            "rolls": [],
+            "passed_over": [{"node": "n1", "why": why}, {"node": "n2", "why": why}],
+        },
+    )
+    found = run("image", "roll", "n[0-2]", "debian", "--no-wait")
+    assert f"n[1-2]: passed over, {why}" in found.err
+    assert "n0: shall run debian" in found.out
+
+
+@pytest.mark.parametrize(("state", "code"), [("aborted", 0), ("done", 0), ("failed", 1)])
+def test_a_roll_that_a_person_ended_is_no_failure_to_look_at(
+    rolls: CannedApi, run: Run, state: str, code: int
+) -> None:
+    rolls.answers["GET /v1/rolls/3"] = (200, {"roll": view(state)})
+    assert run("roll", "status", "3").code == code
+
+
+def test_who_waits_for_a_roll_that_is_aborted_is_told(rolls: CannedApi, run: Run) -> None:
+    rolls.answers["GET /v1/rolls/3"] = (200, {"roll": view("aborted")})
+    assert run("image", "roll", "@all", "web", "--batch", "1", "--yes").code == 1

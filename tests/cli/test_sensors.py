@@ -179,3 +179,11 @@ def test_the_command_sorts_and_sums(
     )
     everything = run("sensors", "n[0-2]", "--all")
     assert "Fan1" in everything.out and "n1: cannot reach the BMC" in everything.err
+
+
+def test_the_earlier_name_of_sensors_is_an_alias(run: Callable[..., Any], head: Any) -> None:
+    head.answers["GET /v1/power/sensors"] = (200, {"sensors": ROWS})
+    new, old = run("sensors", "n[0-2]", "--all"), run("power", "sensors", "n[0-2]")
+    assert (old.code, old.out) == (new.code, new.out)
+    assert "deprecated" in old.err and "deprecated" not in new.err
+    assert "layercake sensors" in run("power", "sensors", "--help").out

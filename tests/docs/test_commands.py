@@ -33,7 +33,7 @@ def commands() -> Iterator[tuple[str, str]]:
             yield page.name, line.partition("  #")[0].removesuffix("\\").strip()
 
 
-def parse(words: list[str]) -> None:
+def parse(words: list[str]) -> click.Context:
     """Reads a command line as click does, without running anything. Raises click.UsageError."""
     command: click.Command = cli
     context = click.Context(cli, info_name="layercake", obj=App())
@@ -52,7 +52,7 @@ def parse(words: list[str]) -> None:
         command, words = inner, words[1:]
         if isinstance(command, click.Group):
             context = click.Context(command, parent=context, obj=App())
-    command.make_context(command.name, words, parent=context, obj=App())
+    return command.make_context(command.name, words, parent=context, obj=App())
 
 
 def test_there_are_many_and_a_wrong_one_would_be_seen() -> None:

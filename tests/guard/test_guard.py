@@ -12,7 +12,9 @@ from layercake.features.guard import guard
 from layercake.features.guard.guard import WRITTEN_S, Guard
 from layercake.features.guard.settings import GuardSettings
 from layercake.features.guard.turns.slots import Slots
+from layercake.features.nodes.causes import CauseFinder
 from layercake.features.nodes.explain import explain_view
+from layercake.features.nodes.views import Status, status_of
 from layercake.features.status.views import Observed, head_status
 from layercake.fleet.guard_state import GuardState
 from layercake.kraken.converge import Discovered, Failed
@@ -269,6 +271,8 @@ async def test_maintenance_is_out_of_remedies_and_ends_by_itself(rack: Rack) -> 
     rack.sees_power("n0", "OFF")
     rack.pass_time(300, *LEFT[1:], *RIGHT)
     assert rack.started() == [] and "in maintenance by ann" in why(rack, "n0")
+    (cause,) = (await rack.head.part(CauseFinder).of([rack.node("n0")], False))["causes"]
+    assert cause.command == "layercake node maintenance end n0"
     rack.pass_time(300, *LEFT[1:], *RIGHT)
     assert rack.started() == ["n0 power-on"]
     (past,) = rack.ops.care.maintenances("n0")
@@ -318,6 +322,49 @@ async def test_a_person_may_switch_a_node_in_maintenance_on_and_off(rack: Rack) 
     assert rack.started() == ["n0 power-off"]
     await rack.ops.nodes.set_state("n0", "up", False)
     assert rack.started() == ["n0 power-off", "n0 power-on"]
+
+
+async def test_a_node_that_was_switched_off_in_maintenance_is_told_at_its_end(rack: Rack) -> None:
+    for name, seconds in (("n0", None), ("n1", 600.0), ("n2", None)):
+        await rack.ops.care.begin(name, "new DIMM", "ann", seconds)
+    await rack.ops.nodes.set_state("n[0-1]", "off", True)
+    for name in ("n0", "n1"):
+        rack.sees_power(name, "OFF")
+    assert rack.ops.nodes.left_off(["n0", "n2", "n3"]) == {"n0"}
+    ended = await rack.ops.care.end("n[0,2]", "ann")
+    assert ended == {"nodes": ["n0", "n2"], "off": ["n0"]}
+    rack.pass_time(601, *LEFT[2:], *RIGHT)
+    hint = "it is wanted off (hint: `layercake power on {}` boots it)"
+    said = {
+        name: [e.text for e in rack.events_of(name) if e.kind == "maintenance.ended"]
+        for name in ("n0", "n1", "n2")
+    }
+    assert said == {
+        "n0": [f"by ann; {hint.format('n0')}"],
+        "n1": [f"its time is over: new DIMM; {hint.format('n1')}"],
+        "n2": ["by ann"],
+    }
+
+
+async def test_a_node_in_maintenance_says_so_and_is_not_counted_as_converged(rack: Rack) -> None:
+    rack.speak("n0")
+    await rack.ops.care.begin("n0", "new DIMM", "ann", None)
+    node = rack.node("n0")
+    rack.pass_time(1, *LEFT, *RIGHT)
+    assert status_of(node, rack.clock()) == (Status.MAINTENANCE, "in maintenance by ann: new DIMM")
+    assert status_of(node, rack.clock(), brief=True) == (Status.MAINTENANCE, "in maintenance")
+    await rack.ops.nodes.set_state("n0", "off", True)
+    rack.sees_power("n0", "OFF")
+    assert status_of(node, rack.clock()) == (
+        Status.MAINTENANCE,
+        "in maintenance by ann: new DIMM; wanted off, also when that is over",
+    )
+    found = await rack.head.part(CauseFinder).of([node], False)
+    counts = (await head_status(rack.head.part(Observed)))["nodes"]
+    assert (counts["maintenance"], counts["converged"]) == (1, len(rack.head.store) - 1)
+    assert (found["well"], found["causes"], found["stopped"]) == (1, [], ["n0"])
+    await rack.ops.care.end("n0", "ann")
+    assert status_of(node, rack.clock()) == (Status.CONVERGED, "")
 
 
 async def test_a_head_that_did_not_listen_declares_nobody_lost(rack: Rack) -> None:

@@ -98,6 +98,33 @@ async def test_mistakes_get_a_clear_error(
         assert told["error"].startswith("cannot ")
 
 
+@pytest.mark.parametrize("action", ["on", "cycle"])
+async def test_only_a_node_that_goes_off_is_asked_softly(world: World, action: str) -> None:
+    async with open_api(world, local=True) as client:
+        body = {"range": "n0", "action": action, "soft": True}
+        answer = await client.post("/v1/power", data=json.dumps(body))
+        told = await answer.json()
+        assert answer.status == 400
+        assert told["error"].startswith(f"cannot power {action} softly: ")
+        assert "layercake power off --soft" in told["hint"]
+
+
+async def test_a_node_that_is_switched_off_in_maintenance_is_told_that_it_stays_off(
+    world: World,
+) -> None:
+    async with open_api(world, local=True) as client:
+        for path, body in (
+            ("/v1/maintenance/begin", {"range": "n0", "reason": "new DIMM"}),
+            ("/v1/power", {"range": "n[0-1]", "action": "off"}),
+        ):
+            answer = await client.post(path, data=json.dumps(body))
+            assert answer.status == 200
+        assert [(row["node"], row["why"]) for row in (await answer.json())["nodes"]] == [
+            ("n0", "stays off when its maintenance is over, until `layercake power on n0`"),
+            ("n1", ""),
+        ]
+
+
 async def test_views_answer(world: World) -> None:
     async with open_api(world, local=True) as client:
         for path in (

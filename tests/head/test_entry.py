@@ -7,10 +7,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from layercake.inventory.entry import changed, entry_of
 from layercake.inventory.load import load
+from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, NotFound, Refused
 from tests.support.world import World
 
@@ -196,3 +198,82 @@ async def test_secrets_do_not_go_elsewhere_unasked(world: World, tmp_path: Path)
     await world.ops.inventory.change("n0", {"bmc": bmc}, ())
     with pytest.raises(Refused, match="the secret of n0 would go to"):
         await world.ops.inventory.change("n0", {"bmc.address": "10.9.0.66"}, ())
+
+
+PLAIN = """
+defaults: {console: ttyS0, bmc: {driver: ipmi, timeout_s: 8.0}}
+nodes:
+  n0: {mac: "52:54:00:00:00:10", ip: 10.1.0.10, bmc: {address: 10.2.0.1}}
+"""
+BMC = {"bmc": {"driver": "ipmi", "address": "10.2.0.1"}}
+
+
+def _nested(wanted: dict[str, Any]) -> dict[str, Any]:
+    """{"bmc.boot": value} as it stands in an inventory."""
+    found: dict[str, Any] = {"bmc": dict(BMC["bmc"])}
+    for key, value in wanted.items():
+        first, _, last = key.partition(".")
+        if last:
+            found[first][last] = value
+        else:
+            found[first] = value
+    return found
+
+
+async def test_what_is_set_is_all_that_the_next_plan_shows(world: World) -> None:
+    """A default that an inventory says is what nobody says after `node set`: that is no change."""
+    inventory = world.ops.inventory
+    await inventory.apply(PLAIN, "rack.yaml", None, True)
+    await inventory.change("n0", {"kernel_args": "quiet"}, ())
+    (change,) = (await inventory.plan(PLAIN, "rack.yaml"))["changes"]
+    assert change["fields"] == {"kernel_args": ["quiet", None]}
+    await inventory.change("n0", {}, ("kernel_args",))
+    assert (await inventory.plan(PLAIN, "rack.yaml"))["changes"] == []
+    other = PLAIN.replace("ttyS0", "ttyS1").replace("8.0", "9.5")
+    (change,) = (await inventory.plan(other, "rack.yaml"))["changes"]
+    assert {k: new for k, (_, new) in change["fields"].items()} == {
+        "console": "ttyS1",
+        "bmc.timeout_s": 9.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("wanted", "later"),
+    [
+        ({"kernel_args": "quiet"}, ["kernel_args"]),
+        ({"console": "ttyS1", "labels": {"rack": "r7"}}, ["console"]),
+        ({"mac": "52:54:00:00:00:77"}, ["macs"]),
+        ({"bmc.boot": "network", "bmc.timeout_s": 9.0}, []),
+        ({"uinit": {"tune": {"sysctl": {"vm.swappiness": 1}}}}, ["uinit.tune.sysctl"]),
+        ({"labels": {"rack": "r7"}, "remedy": "hold"}, []),
+    ],
+    ids=["kernel arguments", "console", "board", "BMC", "task", "label"],
+)
+async def test_what_takes_effect_at_the_next_boot_is_told(
+    world: World, wanted: dict[str, Any], later: list[str]
+) -> None:
+    inventory = world.ops.inventory
+    await inventory.apply(PLAIN, "rack.yaml", None, True)
+    world.attach("n0")
+    world.send(world.hello("n0"))
+    text = msgspec.yaml.encode(
+        {"nodes": {"n0": {"mac": "52:54:00:00:00:10", "ip": "10.1.0.10", **_nested(wanted)}}}
+    ).decode()
+    (planned,) = (await inventory.plan(text, "rack.yaml"))["plans"]
+    assert [field for field in planned["at_boot"] if field in later] == later
+    answer = await inventory.change("n0", wanted, ())
+    told = answer["at_boot"].get("n0", [])
+    assert [field for field in told if not field.startswith("uinit")] == [
+        field for field in later if not field.startswith("uinit")
+    ]
+    assert bool(told) == bool(later) == bool(planned["at_boot"])
+
+
+async def test_a_node_that_is_switched_on_now_boots_with_it(world: World) -> None:
+    inventory = world.ops.inventory
+    await inventory.apply(PLAIN, "rack.yaml", None, True)
+    world.head.engine.post(world.node("n0"), Discovered({"power": "OFF"}))
+    text = PLAIN.replace("console: ttyS0", "console: ttyS1")
+    (planned,) = (await inventory.plan(text, "rack.yaml"))["plans"]
+    assert "power-on" in planned["chain"] and planned["at_boot"] == []
+    assert (await inventory.apply(text, "rack.yaml", None, True))["at_boot"] == {}

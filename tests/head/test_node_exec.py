@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import logging
+import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from patience import patience
 
 from imageapi.events import unheard
 from imageapi.node.container.runtime import Runtime
@@ -137,3 +144,39 @@ async def test_a_node_that_is_not_the_one_meant_is_not_asked(
 
 def test_a_head_without_an_authority_issues_nothing(tmp_path: Path) -> None:
     assert Authority(tmp_path).issue("0f8fad5b-d9cb-469f-a165-70867728950e", 1) is None
+
+
+@pytest.fixture
+async def site(world: World, client: TestClient[Any, Any]) -> AsyncIterator[aiohttp.ClientSession]:
+    """The head's API as it serves it on its socket, and node n0 as with `client`."""
+    folder = Path(tempfile.mkdtemp(prefix="lc"))  # a socket's path has 108 bytes at most
+    head = world.head
+    head.settings = msgspec.structs.replace(head.settings, socket=str(folder / "s"))
+    api = head.api()
+    await api.start()
+    try:
+        connector = aiohttp.UnixConnector(str(folder / "s"))
+        async with aiohttp.ClientSession("http://head", connector=connector) as session:
+            yield session
+    finally:
+        await api.stop()
+        shutil.rmtree(folder)
+
+
+async def test_a_client_that_leaves_ends_the_command_and_is_no_error(
+    world: World, site: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    file = tmp_path / "pid"
+    command = ["sh", "-c", f"echo $$ > {file}; while :; do echo line; sleep 0.01; done"]
+    answer = await site.post("/v1/nodes/n0/exec", json={"command": command})
+    assert await answer.content.readany()
+    answer.close()
+    async with asyncio.timeout(patience(30)):
+        while "node.exec-ended" not in world.kinds("n0"):
+            await asyncio.sleep(0.05)
+        while Path(f"/proc/{file.read_text().strip()}").exists():
+            await asyncio.sleep(0.05)
+    assert ", cut off: " in world.events_of("n0")[-1].text
+    audit = [json.loads(r.getMessage()) for r in caplog.records if r.name == "layercake.audit"]
+    assert [(r["status"], r["error"]) for r in audit if "status" in r] in ([], [(0, "cut off")])
+    assert not [r for r in caplog.records if r.exc_info or r.levelno >= logging.WARNING]

@@ -297,8 +297,8 @@ async def test_what_is_over_resolves_what_a_pager_was_told(
     said = [body for _, body in found.got]
     assert [one["event_action"] for one in said] == ["trigger", "resolve"] * 2
     assert [one["dedup_key"] for one in said] == [
-        *["layercake 10.1.0.1 outage.called r1"] * 2,
-        *["layercake 10.1.0.1 quarantine.set n0"] * 2,
+        *["layercake/10.1.0.1/outage.called r1"] * 2,
+        *["layercake/10.1.0.1/quarantine.set n0"] * 2,
     ], "also what ends it, which is not so grave"
     assert all(one["routing_key"] == SECRET for one in said)
 

@@ -18,6 +18,7 @@ from imageapi.node.container.process import Process, alive
 from imageapi.node.mount import mount_points
 from imageapi.spec.container import ContainerSpec
 from imageapi.spec.image import ImageSpec
+from layercake.kraken.events import EventKind
 from tests.support.images import (
     Node,
     assert_clean,
@@ -314,6 +315,36 @@ def test_stubborn_image_is_killed_after_its_time(
         node.stop()
         assert time.monotonic() - started < patience(3)
         assert "image.killed" in node.kinds()
+
+    run_as_agent(tmp_path / "run", body)
+
+
+class Observing(Node):
+    """Notes the state of the set at each event, as an agent that says HELLO at that moment."""
+
+    def __init__(self, run: Path) -> None:
+        self.seen: list[tuple[str, str]] = []
+        super().__init__(run)
+
+    def event(
+        self, kind: EventKind | str, text: str, severity: str | None = None, **data: Any
+    ) -> None:
+        super().event(kind, text, severity, **data)
+        self.seen.append((self.kinds()[-1], self.images.state()))
+
+
+def test_a_set_that_stops_is_active_until_it_is_idle(tmp_path: Path, one: Path, two: Path) -> None:
+    """In between it was UPDATE, which is not what `image-stop` leads to: each stop warned of a
+    failed step."""
+
+    def body(run: Path) -> None:
+        node = Observing(run)
+        assert node.run(spec_of(one, "a"), spec_of(two, "b")) == "ACTIVE"
+        node.seen.clear()
+        assert node.images.stop_all() == "IDLE"
+        stopped = [state for kind, state in node.seen if kind == "image.stopped"]
+        assert stopped == ["ACTIVE", "ACTIVE"]
+        assert node.images.state() == "IDLE"
 
     run_as_agent(tmp_path / "run", body)
 

@@ -1,4 +1,5 @@
-"""A process of a container has the name that its owner gives it."""
+"""A container's init has the name that its owner gives it, and is asked to end in a way that it
+hears."""
 
 from __future__ import annotations
 
@@ -7,10 +8,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from imageapi.node.container.process import Process, alive, catches, start_time
+from imageapi.node.container.process import (
+    Process,
+    alive,
+    ask_to_end,
+    catches,
+    open_pidfd,
+    start_time,
+)
+from imageapi.node.container.runtime import Runtime
+from imageapi.spec.container import ContainerSpec
 
 _NAMED = """
 import sys
@@ -38,3 +49,58 @@ def test_a_process_is_told_whatever_its_name_is(process: subprocess.Popen[bytes]
     assert not alive(Process(os.getpid(), known.started))
     assert not catches(process.pid, signal.SIGTERM), "its name is not the line of its signals"
     assert catches(process.pid, signal.SIGINT), "Python's own"
+
+
+_BY_SIGNALFD = """
+import ctypes, os, select, signal, struct, time
+halt = signal.SIGRTMIN + 3
+signal.pthread_sigmask(signal.SIG_BLOCK, {halt})
+mask = ctypes.create_string_buffer(struct.pack("<Q", 1 << halt - 1), 128)
+reader = ctypes.CDLL(None).signalfd(-1, mask, 0)
+poll = select.poll()
+poll.register(reader, select.POLLIN)
+print("ready", flush=True)
+times = 0
+until = time.monotonic() + 60
+while poll.poll(max(0, 1000 * (until - time.monotonic()))):
+    until = time.monotonic() + 0.5 if times == 0 else until
+    times += len(os.read(reader, 128)) // 128
+print(times, flush=True)
+"""
+_LATE = """
+import signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+print("ready", flush=True)
+while not signal.sigpending():
+    time.sleep(0.01)
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the kernel drops it, as it does for an init
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+time.sleep(0.3)
+signal.signal(signal.SIGUSR1, lambda *_: (print("heard", flush=True), exit()))
+time.sleep(60)
+"""
+
+
+def test_an_init_that_reads_its_signals_is_asked_once(tmp_path: Path) -> None:
+    """systemd blocks the signals that it knows, and reads them from a signalfd: each SIGRTMIN+3
+    that is sent is queued, and halts once more."""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", _BY_SIGNALFD], stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+        process = Process(child.pid, start_time(child.pid))
+        spec = ContainerSpec(systemd=True, stop_timeout_s=60.0)
+        assert Runtime(tmp_path).stop(process, spec)
+        assert child.stdout.read() == b"1\n"
+
+
+def test_an_init_that_dropped_the_signal_is_asked_again(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-I", "-c", _LATE], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+        process = Process(child.pid, start_time(child.pid))
+        handle = open_pidfd(process)
+        try:
+            assert ask_to_end(process, handle, signal.SIGUSR1, 60.0)
+        finally:
+            os.close(handle)
+        assert child.stdout.read() == b"heard\n"

@@ -10,7 +10,7 @@ import pytest
 from layercake.features.guard.guard import Guard
 from layercake.features.machines.hardware import whereabouts
 from layercake.features.machines.hardware.drift import differences
-from layercake.features.machines.hardware.report import read
+from layercake.features.machines.hardware.report import Report, read
 from layercake.features.machines.manager import Machines
 from layercake.features.machines.views import hardware_of
 from layercake.features.nodes.explain import explain_text, explain_view
@@ -44,6 +44,7 @@ def without(**changes: Any) -> dict[str, Any]:
             "disk sda (D 1) says that it is failing",
         ),
         (without(disks=[]), "disk D 1 is gone"),
+        (without(disks=[{**FULL["disks"][0], "serial": "2"}]), "disk D 1 is gone"),
         (
             without(cards=[{**FULL["cards"][0], "mbps": 1000}]),
             "network card 02:00:00:00:00:01 has a link of 1000 Mb/s, it had 10000 Mb/s",
@@ -59,6 +60,37 @@ def without(**changes: Any) -> dict[str, Any]:
 def test_what_differs(now: dict[str, Any], line: str) -> None:
     assert differences(read(FULL), read(now)) == (line,)
     assert differences(read(FULL), read(FULL)) == ()
+
+
+MADE = {"system": {"serial": "S1"}, "board": {"serial": "B1"}, "chassis": {"serial": "C1"}}
+
+
+@pytest.mark.parametrize(
+    ("part", "line"),
+    [
+        ("system", "its serial number is X9, it was S1"),
+        ("board", "its board's serial number is X9, it was B1"),
+        ("chassis", "its case's serial number is X9, it was C1"),
+    ],
+)
+def test_every_serial_number_of_the_machine_is_compared(part: str, line: str) -> None:
+    was, now = read(without(smbios=MADE)), read(without(smbios={**MADE, part: {"serial": "X9"}}))
+    assert differences(was, now) == (line,)
+
+
+def test_a_dimm_is_known_by_its_serial_number() -> None:
+    def fitted(*serials: str) -> Report:
+        return read(
+            without(dimms=[{"slot": f"A{n}", "mb": 4, "serial": s} for n, s in enumerate(serials)])
+        )
+
+    assert differences(fitted("D1", "D2"), fitted("D1")) == (
+        "the DIMM in A1 is gone (4 MB, serial number D2)",
+    )
+    assert differences(fitted("D1", "D2"), fitted("D1", "D3")) == (
+        "the DIMM in A1 is another: its serial number is D3, it was D2",
+    )
+    assert differences(fitted("D1", ""), fitted("D1", "D3")) == (), "nothing was known of it"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 from layercake.features.files.given import facts
 from layercake.features.files.node_files import NodeFiles
 from layercake.inventory.problems import InventoryErrors
-from layercake.kraken.errors import OperationFailed
+from layercake.kraken.errors import NotFound, OperationFailed
 from layercake.kraken.events import EventKind, Severity
 from minos.agent.files.manager import FileManager
 from minos.agent.files.manifest import METADATA, Manifest, parse
@@ -207,6 +207,12 @@ nodes:
             wire[name] = parse(
                 {"mark": "m", "files": world.head.part(NodeFiles).for_node(manifest)}
             )
+        for path in ("metadata:/user-data", "/user-data"):
+            (shown,) = await world.ops.files.content("n0", path)
+            assert (shown["for"], shown["text"]) == (["metadata"], "on n0")
+        for path in ("minos:/user-data", "metadata:/vendor-data", "metadata:user-data"):
+            with pytest.raises(NotFound):
+                await world.ops.files.content("n0", path)
         await world.head.part(NodeFiles).close()
     said = {path: entry.data for path, entry in wire["n0"].chosen(METADATA).items()}
     assert (

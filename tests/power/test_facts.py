@@ -6,11 +6,12 @@ import itertools
 from typing import Any
 
 import pytest
+from pyghmi import exceptions
 
 from layercake.kraken.errors import InputError, OperationFailed
 from powerman.driver import PowerState, Unsupported
 from powerman.ipmi.facts import boot_network_data, parse_power
-from powerman.ipmi.pyghmi_worker import kind_of
+from powerman.ipmi.pyghmi_worker import kind_of, text_of
 from powerman.redfish.connection import retry_seconds
 from powerman.redfish.facts import Targets, choose_reset, message_of
 from powerman.redfish.facts import parse_power as parse_redfish_power
@@ -148,6 +149,20 @@ def test_pyghmi_errors_are_told_apart() -> None:
     assert kind_of(ValueError("Incorrect password provided")) == "login"
     assert kind_of(ValueError("Session no longer connected: timeout")) == "unreachable"
     assert kind_of(ValueError("anything else")) == "failed"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (exceptions.IpmiException("Insufficient resources"), "Insufficient resources"),
+        (exceptions.IpmiException(""), "the BMC refuses it, and does not say why"),
+        (exceptions.InvalidParameterValue("Unknown mode"), "Unknown mode"),
+        (KeyError("data"), "the BMC's answer makes no sense (KeyError: 'data')"),
+    ],
+    ids=["refused", "silent", "invalid", "odd"],
+)
+def test_errors_of_pyghmi_are_said_in_words(error: Exception, text: str) -> None:
+    assert text_of(error) == text
 
 
 def test_polls_are_spread_over_the_period() -> None:

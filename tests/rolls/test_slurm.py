@@ -280,6 +280,21 @@ async def test_a_maintenance_drains_a_node_and_its_end_resumes_it() -> None:
     assert len(slurm.orders) == 2
 
 
+async def test_a_node_that_is_left_off_after_its_maintenance_is_not_given_back() -> None:
+    slurm, maintained, off = FakeSlurm(["n0", "n1"]), {"n0": "id0", "n1": "id1"}, {"n0"}
+    driver = Slurm(
+        slurm, list, lambda ids: None, lambda *_: None, lambda: maintained, off=lambda: off
+    )
+    await driver.turn()
+    maintained = {}
+    for _ in range(3):
+        await driver.turn()
+    assert slurm.orders[1:] == [("resume", ("n1",))] and slurm.drained() == {"n0"}
+    off = set()
+    await driver.turn()
+    assert slurm.orders[-1] == ("resume", ("n0",)) and not slurm.drained()
+
+
 async def test_a_node_that_is_too_warm_gets_no_more_jobs_until_it_is_cool() -> None:
     slurm, events, maintained = FakeSlurm(["n0", "n1", "n2"]), list[str](), dict[str, str]()
     slurm.found["n1"] = SlurmNode(frozenset({"IDLE", "DRAIN"}), "bad fan")  # a person drained it

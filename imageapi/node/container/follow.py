@@ -3,11 +3,12 @@ grows."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,12 +17,20 @@ from imageapi.node.container.execute import ExecContext
 
 CHUNK = 65536
 POLL = 0.2
+JOURNAL_POLL_S = 0.5
+JOURNAL_S = 20.0
+JOURNAL_BEFORE_S = 60.0
+"""How often it is looked whether a container has a journal, how long a look may take, and how many
+seconds before somebody asked a journal that came then is shown from."""
+_JOURNALCTL = ("journalctl", "--no-pager", "-q")
 Gone = Callable[[], bool]
 Output = tuple[str, bytes]
 """("out", data), ("err", data); at the end ("exit", the status as text) or ("timeout", b"")."""
 
 
-def run(place: ExecContext, command: Sequence[str], timeout: float, gone: Gone) -> Iterator[Output]:
+def run(
+    place: ExecContext, command: Sequence[str], timeout: float, gone: Gone
+) -> Generator[Output, None, None]:
     """Runs a command and gives what it says. It is killed, with all of its group, after `timeout`
     seconds or when nobody listens any more. Raises OperationFailed if it cannot be started."""
     process = execute.start(place, command, output=subprocess.PIPE, errors=subprocess.PIPE)
@@ -32,7 +41,9 @@ def run(place: ExecContext, command: Sequence[str], timeout: float, gone: Gone) 
     return outputs
 
 
-def _outputs(process: subprocess.Popen[bytes], deadline: float, gone: Gone) -> Iterator[Output]:
+def _outputs(
+    process: subprocess.Popen[bytes], deadline: float, gone: Gone
+) -> Generator[Output, None, None]:
     pidfd = os.pidfd_open(process.pid)
     try:
         yield "begun", b""
@@ -71,6 +82,31 @@ def lines_of(place: ExecContext, command: Sequence[str], gone: Gone) -> Iterator
     for kind, data in run(place, command, float("inf"), gone):
         if kind == "out":
             yield data
+
+
+def journal(place: ExecContext, lines: int, gone: Gone) -> Iterator[bytes]:
+    """The last lines of the journal of a container with systemd, then what is added to it, until
+    nobody listens any more.
+
+    journalctl that starts before there is any journal never finds the one that journald makes then.
+    So that is waited for, and all of it is given: whoever asks as a container starts has missed
+    nothing yet.
+    """
+    asked = time.time()
+    last: tuple[str, ...] = ("-n", str(lines))
+    while not _has_journal(place, gone):
+        if gone():
+            return
+        last = ("-n", "all", f"--since=@{asked - JOURNAL_BEFORE_S:.0f}")
+        time.sleep(JOURNAL_POLL_S)
+    yield from lines_of(place, (*_JOURNALCTL, "-f", *last), gone)
+
+
+def _has_journal(place: ExecContext, gone: Gone) -> bool:
+    """Whether the container's journal has a line. Raises OperationFailed where it has no
+    journalctl."""
+    with contextlib.closing(run(place, (*_JOURNALCTL, "-n", "1"), JOURNAL_S, gone)) as said:
+        return any(kind == "out" and data for kind, data in said)
 
 
 def log(file: Path, lines: int, there: Callable[[], bool], gone: Gone) -> Iterator[bytes]:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import select
+import signal
+import time
 from dataclasses import dataclass
 
 from layercake.base.text import lines_of_proc, of_proc
+
+MASK_POLL_S = 0.05
+"""How often it is looked whether a process that is to end hears its signals now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +43,19 @@ def alive(process: Process) -> bool:
 
 def catches(pid: int, number: int) -> bool:
     """Whether a process has a handler for a signal (SigCgt of proc(5))."""
+    return _in_masks(pid, number, "SigCgt:")[0]
+
+
+def _in_masks(pid: int, number: int, *masks: str) -> tuple[bool, ...]:
+    """Whether a signal is in each of these masks of a process (proc(5)); in none of one that is
+    gone."""
     try:
         lines = lines_of_proc(f"/proc/{pid}/status")
     except (FileNotFoundError, ProcessLookupError):
-        return False
-    mask = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
-    return bool(int(mask, 16) >> (number - 1) & 1)
+        lines = []
+    words = (line.split() for line in lines)
+    found = {line[0]: line[1] for line in words if line and line[0] in masks}
+    return tuple(bool(int(found.get(mask, "0"), 16) >> (number - 1) & 1) for mask in masks)
 
 
 def open_pidfd(process: Process) -> int:
@@ -63,3 +75,26 @@ def wait(handle: int, timeout: float) -> bool:
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     return bool(poll.poll(max(0, int(timeout * 1000))))
+
+
+def ask_to_end(process: Process, handle: int, number: int, timeout: float) -> bool:
+    """Sends a signal and waits for the end of the process of the pidfd `handle`; False if it has
+    not ended in `timeout` seconds.
+
+    The kernel drops signals to the init of a pid namespace that neither has a handler for them nor
+    blocks them: one that was only just started would not hear. So the signal is sent again until
+    it is caught or blocked, and once more when that changes. systemd blocks its signals for good
+    and reads them from a signalfd: there each one that is sent counts.
+    """
+    deadline = time.monotonic() + timeout
+    asked: tuple[bool, ...] = ()
+    while True:
+        hears = _in_masks(process.pid, number, "SigCgt:", "SigBlk:")
+        if not any(hears) or hears != asked:
+            signal.pidfd_send_signal(handle, number)
+            asked = hears
+        left = max(0.0, deadline - time.monotonic())
+        if wait(handle, left if hears[0] else min(MASK_POLL_S, left)):
+            return True
+        if time.monotonic() >= deadline:
+            return False

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from imageapi.node import mount, tree
 from imageapi.node.container import cgroup, egress, masks, oci
-from imageapi.node.container.process import Process, alive, catches, open_pidfd, start_time, wait
+from imageapi.node.container.process import Process, alive, ask_to_end, open_pidfd, start_time, wait
 from imageapi.spec.container import ContainerSpec
 from imageapi.spec.privileges import CAPABILITIES
 from layercake.base.logs.child_output import end_of_output
@@ -33,7 +33,6 @@ JOURNAL_MOST = 64 << 20
 LOG_KEEP = 1 << 20
 STATUS_WAIT = 2.0
 KILL_WAIT = 10.0
-HANDLER_POLL = 0.05
 SYSTEMD_HALT = signal.SIGRTMIN + 3
 """systemd(1): halts the machine; in a container, it ends cleanly."""
 
@@ -247,7 +246,7 @@ class Runtime:
         if handle < 0:
             return True
         try:
-            if self._ask_to_end(
+            if ask_to_end(
                 process,
                 handle,
                 SYSTEMD_HALT if spec.systemd else signal.SIGTERM,
@@ -266,23 +265,6 @@ class Runtime:
             return True
         finally:
             os.close(handle)
-
-    @staticmethod
-    def _ask_to_end(process: Process, handle: int, number: int, timeout: float) -> bool:
-        """Sends a signal and waits for the end.
-
-        The kernel drops signals to the init of a pid namespace that it has no handler for: one that
-        was only just started would not hear. So the signal is sent again once there is a handler.
-        """
-        deadline = time.monotonic() + timeout
-        while not catches(process.pid, number):
-            signal.pidfd_send_signal(handle, number)
-            if wait(handle, min(HANDLER_POLL, max(0.0, deadline - time.monotonic()))):
-                return True
-            if time.monotonic() >= deadline:
-                return False
-        signal.pidfd_send_signal(handle, number)
-        return wait(handle, max(0.0, deadline - time.monotonic()))
 
     def delete(self, instance: str, process: Process | None = None) -> None:
         """Removes what crun keeps of a container, and its cgroup with all below. A container that

@@ -26,7 +26,10 @@ Documentation/driver-api/firmware/fw_search_path.rst). It looks as process 1 doe
 container, whichever program has loaded the module
 (tools/testing/selftests/firmware/fw_namespace.c)."""
 
-_ANOTHER = "build another boot set and boot it: `layercake boot build`, then `layercake boot roll`"
+_ANOTHER = (
+    "build another boot set and boot it: `layercake boot build`, then `layercake boot roll RANGE "
+    "SET`"
+)
 
 
 def binds(spec: ImageSpec, layer: Callable[[ImageSpec], Path], release: str) -> list[Bind]:

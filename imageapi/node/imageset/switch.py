@@ -232,15 +232,19 @@ class ImageSwitch:
 
     def stop_all(self) -> ImageState:
         """Ends every instance, dependants first, and forgets the failures: nothing is wanted to run
-        now. Returns the state."""
+        now. Returns the state, which is what it was until all of them have ended."""
         with self._staging.changing:
-            for instance in _dependants_first(self._table.instances()):
-                self._running.stop(instance)
-                self._take_away(instance)
-                self._reporter.event(
-                    STOPPED, f"image {instance.spec.name} stopped", image=instance.spec.name
-                )
-            self._table.clear()
+            self._table.hold()
+            try:
+                for instance in _dependants_first(self._table.instances()):
+                    self._running.stop(instance)
+                    self._take_away(instance)
+                    self._reporter.event(
+                        STOPPED, f"image {instance.spec.name} stopped", image=instance.spec.name
+                    )
+                self._table.clear()
+            finally:
+                self._table.release()
             self._reporter.report_containers()
             self._staging.collect()
             return self._table.state()

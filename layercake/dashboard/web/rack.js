@@ -130,7 +130,7 @@ function looksOf(colour, variables) {
     return { kind: value === "UNKNOWN" ? "unknown" : /ERROR|FATAL|HANG|FOREIGN|DRIFTED/.test(value) ? "quarantined" : `v${numberOf(value)}`, letter: value === "UNKNOWN" ? "" : value[0] };
   };
   return {
-    of: (/** @type {import("./fleet.js").Row} */ row) => ({ ...looked(valueOf(row)), hollow: row.wanted === "off" && row.status === "converged", stopped: row.stopped[0] ?? "" }),
+    of: (/** @type {import("./fleet.js").Row} */ row) => ({ ...looked(valueOf(row)), hollow: row.wanted === "off" && ["converged", "maintenance"].includes(row.status), stopped: row.stopped[0] ?? "" }),
     counts: (/** @type {import("./fleet.js").Row[]} */ rows) => {
       /** @type {Record<string, number>} */
       const found = {};

@@ -10,6 +10,7 @@ export const STATUSES = {
   held: { letter: "H", says: "the head holds back: an outage, a freeze, no evidence" },
   waiting: { letter: "R", says: "a step failed; it is tried again" },
   working: { letter: "W", says: "under way" },
+  maintenance: { letter: "M", says: "as wanted, and a person works on it" },
   converged: { letter: "", says: "as wanted" },
 };
 

@@ -61,7 +61,7 @@ function outageOf(one, guard) {
 
 /** @param {Record<string, number>} nodes */
 function bar(nodes) {
-  const order = ["quarantined", "blocked", "asking", "working", "converged"];
+  const order = ["quarantined", "blocked", "asking", "working", ...(nodes.maintenance ? ["maintenance"] : []), "converged"];
   return [
     h("ul", { class: "tally" }, h("li", { class: "tile" }, h("b", {}, nodes.total.toLocaleString("en-US")), h("span", {}, "in all")), ...order.map((status) => h("li", { class: `tile ${status}${nodes[status] ? "" : " none"}` },
       h("b", {}, nodes[status].toLocaleString("en-US")), h("span", {}, status === "working" ? "under way" : status === "converged" ? "as wanted" : status)))),

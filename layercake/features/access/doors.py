@@ -237,7 +237,7 @@ class NetworkAccess:
             whose = "this token" if caller.kind == "token" else caller.name
             raise NotKnown(
                 f"cannot serve this: {whose} needs its certificate, and one that is not over",
-                hint="`layercake --cert FILE`; `layercake token certificate` makes one",
+                hint="`layercake --cert FILE`; `layercake token certificate FILE` makes one",
             )
 
     def greet(self, request: web.Request) -> None:

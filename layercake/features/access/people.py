@@ -285,7 +285,7 @@ class People:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Unreachable(
                 f"cannot ask the provider {issuer} for its keys: {error or type(error).__name__}",
-                hint="a token of `layercake token create` needs no provider",
+                hint="a token of `layercake token create NAME --role ROLE` needs no provider",
             ) from None
         except (ValueError, RecursionError):
             raise OperationFailed(

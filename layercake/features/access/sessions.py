@@ -135,7 +135,8 @@ def _with(caller: Caller, exec: bool) -> Caller:
     if exec and not caller.exec:
         raise Refused(
             f"cannot sign in with the right exec: {caller.name} does not have it",
-            hint="sign in without it, or `layercake token create --exec` makes a token that has it",
+            hint="sign in without it, or `layercake token create NAME --role operator --exec` "
+            "makes a token that has it",
         )
     return dataclasses.replace(caller, exec=exec)
 

@@ -29,8 +29,9 @@ _PROFILES = (
     Column("NAME"),
     Column("KERNEL"),
     Column("SET THAT ITS NODES BOOT"),
-    Column("SETS", right=True),
     Column("SIZE", right=True),
+    Column("BOOTED BY NEXT", flexible=True),
+    Column("OTHER SETS", right=True),
     Column("BOOTED BY NEXT", flexible=True),
 )
 _PARTS = (Column("PART"), Column("UNPACKED", right=True), Column("SHIPS AS", right=True))
@@ -154,7 +155,8 @@ def profile() -> None:
 
 @command(profile, "list")
 def list_profiles(app: App) -> Answer:
-    """List the profiles that boot sets were built by."""
+    """List the profiles that boot sets were built by: the set that their nodes boot, and how many
+    others there are of them; each with the nodes that boot it, as in `boot list`."""
     sets = [s for s in app.head.get("/v1/boot")["sets"] if s["profile"]]
     profiles = []
     for name in sorted({s["profile"] for s in sets}):
@@ -167,7 +169,10 @@ def list_profiles(app: App) -> Answer:
                 "set": default["name"],
                 "sets": len(of),
                 "size": default["size"],
-                "nodes": sorted({node for s in of for node in s["boot"]}),
+                "nodes": sorted(default["boot"]),
+                "nodes_of_others": sorted(
+                    node for s in of if s is not default for node in s["boot"]
+                ),
             }
         )
     rows = [
@@ -175,9 +180,10 @@ def list_profiles(app: App) -> Answer:
             p["name"],
             p["kernel"],
             p["set"],
-            str(p["sets"]),
             format_size(p["size"]),
             fold(p["nodes"]) or "-",
+            str(p["sets"] - 1),
+            fold(p["nodes_of_others"]) or "-",
         ]
         for p in profiles
     ]

@@ -122,8 +122,12 @@ def _show(out: Output, answers: Sequence[Mapping[str, Any]]) -> None:
     for number, answer in enumerate(answers):
         if number:
             out.line("")
+        nothing = answer["ok"] and answer["answer"] in ([], {}, "")
         if answer["node"]:
-            out.line(answer["node"] if answer["ok"] else f"{answer['node']}: {answer['error']}")
+            said = "nothing to show" if nothing else "" if answer["ok"] else answer["error"]
+            out.line(f"{answer['node']}: {said}" if said else answer["node"])
+        elif nothing:
+            out.line("nothing to show")
         elif not answer["ok"]:
             out.line(answer["error"])
         if not answer["ok"]:

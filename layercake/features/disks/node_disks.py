@@ -168,7 +168,7 @@ class NodeDisks:
             else:
                 lines.append(
                     f"disk {name} is not touched (hint: `wipe: [{name}]` in the inventory, then "
-                    "`layercake machine wipe`)"
+                    f"`layercake machine wipe {record.name} {name}`)"
                 )
         return lines
 

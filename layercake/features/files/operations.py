@@ -190,10 +190,12 @@ class FileChanges:
         """What is in a node's files of this path, one for each target; never a secret, and to who
         is `bound` to groups nothing that may tell of others. Raises NotFound."""
         manifest = await self._files.manifest(self._store.named(name))
+        target, inner, rest = path.partition(":/")  # as the inventory has it: metadata:/user-data
         found = [
             {"for": list(e.targets), "text": shown(e, bound=bound), "error": e.error}
             for e in manifest.entries
             if e.path == path
+            or (inner and e.path == f"/{rest}" and {*target.split(",")} <= {*e.targets})
         ]
         if not found:
             raise NotFound(

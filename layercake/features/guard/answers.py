@@ -56,6 +56,14 @@ class Maintenance(StopShown, kw_only=True):
     node: str
 
 
+class MaintenanceEnded(msgspec.Struct):
+    """The nodes whose maintenance is over, and which of them stay off because they are wanted
+    off."""
+
+    nodes: list[str]
+    off: list[str]
+
+
 class MaintenanceList(msgspec.Struct):
     """Maintenances, newest first."""
 

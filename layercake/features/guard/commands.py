@@ -161,11 +161,12 @@ def begin(app: App, nodes: str, reason: str, for_: str) -> Answer:
 @command(maintenance)
 @nodes_argument
 def end(app: App, nodes: str) -> Answer:
-    """End the maintenance of the nodes of RANGE."""
-    return _names(
-        app.head.post("/v1/maintenance/end", {"range": nodes, "by": current_user()}),
-        "back from maintenance",
-    )
+    """End the maintenance of the nodes of RANGE. Those that were switched off stay off."""
+    answer = app.head.post("/v1/maintenance/end", {"range": nodes, "by": current_user()})
+    lines = [f"back from maintenance: {fold(answer['nodes'])}"]
+    if off := fold(answer.get("off") or ()):
+        lines.append(f"still wanted off: {off}; `layercake power on {off}` boots it")
+    return Answer(answer, tuple(lines))
 
 
 @command(maintenance, "list")

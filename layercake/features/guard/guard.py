@@ -27,7 +27,7 @@ from layercake.features.guard.verdict import Case, judge
 from layercake.features.guard.witness import Witnesses
 from layercake.fleet import events
 from layercake.fleet.engine import Engine
-from layercake.fleet.guard_state import Stop, Verdict, Why, ended
+from layercake.fleet.guard_state import Stop, Verdict, Why, ended, maintenance_over
 from layercake.fleet.noted import Noted
 from layercake.fleet.store import Record, Store
 from layercake.fleet.transaction import Transaction
@@ -423,9 +423,10 @@ class Guard:
             stop = record.care.maintenance
             if stop is not None and stop.until is not None and stop.until <= now:
                 record.care = ended(record.care, "its time", now)
-                self._store.event(
-                    record, events.MAINTENANCE_ENDED, f"its time is over: {stop.reason}"
+                told = maintenance_over(
+                    f"its time is over: {stop.reason}", record.name, record.node.state
                 )
+                self._store.event(record, events.MAINTENANCE_ENDED, told)
                 self._store.mark(record)
 
     # -- what people say
@@ -446,7 +447,7 @@ class Guard:
             names = ", ".join(r.name for r in frozen[:10])
             raise Refused(
                 f"cannot {what} {names}{more}: {self.stopped(frozen[0])}",
-                hint="`layercake thaw` ends a freeze; see `layercake node release --show`",
+                hint="`layercake thaw` ends a freeze; see `layercake node release --show RANGE`",
             )
 
     # -- what is shown

@@ -16,7 +16,7 @@ from layercake.base.clock import Clock
 from layercake.features.guard.guard import Guard
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
-from layercake.fleet.guard_state import Order, Stop, ended
+from layercake.fleet.guard_state import Order, Stop, ended, maintenance_over
 from layercake.fleet.store import Record, Store
 from layercake.fleet.transaction import Transaction
 from layercake.kraken.converge import Cleared
@@ -125,15 +125,16 @@ class GuardChanges:
                 raise Refused(
                     f"cannot begin a maintenance of {', '.join(already[:10])}: there is one "
                     "already",
-                    hint="`layercake node maintenance end` ends it",
+                    hint="`layercake node maintenance end RANGE` ends it",
                 )
             for record in records:
                 self._mind(transaction, record, maintenance=stop)
                 transaction.event(record, events.MAINTENANCE_BEGUN, f"by {stop.by}: {why}")
         return self._looked_at(records)
 
-    async def end(self, text: str, by: str) -> list[str]:
-        """Ends the maintenance of nodes. Raises Refused if none of them has one."""
+    async def end(self, text: str, by: str) -> dict[str, list[str]]:
+        """Ends the maintenance of nodes; the names of all, and of those that stay `off` because a
+        person wants them off. Raises Refused if none of them has one."""
         who = said_by(by)
         now = self._store.wall()
         async with self._desire.transaction() as transaction:
@@ -147,8 +148,10 @@ class GuardChanges:
                 transaction.change(
                     record, lambda record: setattr(record, "care", ended(record.care, who, now))
                 )
-                transaction.event(record, events.MAINTENANCE_ENDED, f"by {who}")
-        return self._looked_at(records)
+                told = maintenance_over(f"by {who}", record.name, record.node.state)
+                transaction.event(record, events.MAINTENANCE_ENDED, told)
+        off = [r.name for r in records if r.node.state == "off"]
+        return {"nodes": self._looked_at(records), "off": off}
 
     def maintenances(self, text: str) -> list[dict[str, Any]]:
         """The maintenances of nodes, newest first: those that go on, and those that are over."""
@@ -176,7 +179,7 @@ class GuardChanges:
             if ours:
                 raise Refused(
                     f"cannot take {', '.join(ours[:10])}: ours already",
-                    hint="`layercake power cycle` starts a node anew",
+                    hint="`layercake power cycle RANGE` starts a node anew",
                 )
             for record in records:
                 transaction.event(record, events.NODE_TAKEN, f"by {who}: it is started anew")
@@ -200,7 +203,7 @@ class GuardChanges:
             if well:
                 raise Refused(
                     f"cannot treat {', '.join(well[:10])}: in sync",
-                    hint="`layercake power cycle` starts a node anew",
+                    hint="`layercake power cycle RANGE` starts a node anew",
                 )
             for record in records:
                 self._mind(transaction, record, released=True)

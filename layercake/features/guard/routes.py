@@ -10,7 +10,7 @@ from aiohttp import web
 
 from layercake.api.answers import Names
 from layercake.api.route import CALLER, RANGE, Reach, route
-from layercake.features.guard.answers import Domain, GuardShown, MaintenanceList
+from layercake.features.guard.answers import Domain, GuardShown, MaintenanceEnded, MaintenanceList
 from layercake.features.guard.guard import Guard
 from layercake.features.guard.operations import GuardChanges
 from layercake.moduleapi.module import Role
@@ -109,11 +109,16 @@ class GuardRoutes:
         }
 
     @route(
-        "POST", "/v1/maintenance/end", Role.OPERATOR, Reach.RANGE, body=CareRequest, returns=Names
+        "POST",
+        "/v1/maintenance/end",
+        Role.OPERATOR,
+        Reach.RANGE,
+        body=CareRequest,
+        returns=MaintenanceEnded,
     )
     async def end(self, request: web.Request, body: CareRequest) -> Any:
         """End the maintenance of nodes."""
-        return {"nodes": await self._care.end(body.range, request[CALLER].by(body.by))}
+        return await self._care.end(body.range, request[CALLER].by(body.by))
 
     @route("POST", "/v1/nodes/take", Role.OPERATOR, Reach.RANGE, body=CareRequest, returns=Names)
     async def adopt(self, request: web.Request, body: CareRequest) -> Any:

@@ -62,12 +62,21 @@ class Sbom(msgspec.Struct):
     components: list[dict[str, Any]]
 
 
+class PassedOver(msgspec.Struct):
+    """A node that a roll leaves alone, and why."""
+
+    node: str
+    why: str
+
+
 class ImageRoll(msgspec.Struct):
     """The nodes that shall have the image, and the rolls that bring it, none if it is done at
-    once."""
+    once. `passed_over` are nodes that keep their images because they are in maintenance; what a
+    roll passes over stands in the roll."""
 
     nodes: list[str]
     rolls: list[RollBegun]
+    passed_over: list[PassedOver]
 
 
 class KeptVersion(VersionShown):

@@ -4,7 +4,7 @@ images_build.py."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -350,10 +350,7 @@ def _saving(
         text = f"{file}: {image} stands in {where} now"
 
         def show(out: Output) -> None:
-            if callable(answer.show):
-                answer.show(out)
-            elif answer.show:
-                out.line(answer.show)
+            answer.print(out)
             out.line(text)
 
         return Answer(
@@ -377,8 +374,9 @@ def _roll(
     answer = app.head.post("/v1/images/roll", asked)
     names = answer["nodes"]
     rolls = answer.get("rolls") or []
+    _note_passed_over(app, answer.get("passed_over") or ())
     if timeout is None and rolls:
-        return Answer({"names": names, "rolls": rolls}, "\n".join(map(begun_line, rolls)))
+        return Answer({"names": names, "rolls": rolls}, tuple(map(begun_line, rolls)))
     if timeout is None:
         return Answer(
             {"names": names, "done": None, "nodes": []}, f"{fold(names)}: shall run {name}"
@@ -397,6 +395,15 @@ def _roll(
     return Answer(
         document, lambda out: print_summary(watch, out, timeout), OK if arrived else FAILED
     )
+
+
+def _note_passed_over(app: App, rows: Sequence[Mapping[str, str]]) -> None:
+    """Says which nodes keep their images, and why: those with the same reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        by_reason.setdefault(row["why"], []).append(row["node"])
+    for why, names in by_reason.items():
+        app.out.note(f"{fold(names)}: passed over, {why}")
 
 
 def _up(app: App, nodes: str) -> list[str]:

@@ -21,7 +21,8 @@ class ChangeShown(msgspec.Struct):
 
 
 class NodePlan(msgspec.Struct):
-    """What will be done to a node: mutations, or why nothing can be."""
+    """What will be done to a node: mutations, or why nothing can be. `at_boot` are the fields that
+    change and that take effect when it boots next, which nothing here brings about."""
 
     node: str
     found_running: bool
@@ -29,6 +30,7 @@ class NodePlan(msgspec.Struct):
     chain: list[str]
     to: Values
     blocked: str | None
+    at_boot: list[str]
 
 
 class ProblemShown(msgspec.Struct):
@@ -159,9 +161,11 @@ class InventoryPlan(msgspec.Struct):
 
 
 class Applied(msgspec.Struct):
-    """What applying an inventory did."""
+    """What applying an inventory did. `at_boot` are the running nodes that have some of it when
+    they boot next: {node: fields}."""
 
     revision: int
     changed: list[str]
     networks: list[str]
     rolls: list[RollBegun]
+    at_boot: dict[str, list[str]]

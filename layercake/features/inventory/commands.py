@@ -10,7 +10,7 @@ import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command, yes_option
 from layercake.client.confirm import at_stake, current_user
-from layercake.client.inventory_file import inventory_request
+from layercake.client.inventory_file import inventory_request, waiting_lines
 from layercake.client.output import RED, Column, Output, format_duration
 from layercake.client.watch import Watch, converged, follow, print_summary
 from layercake.features.rolls.commands import begun_line, follow_rolls
@@ -52,7 +52,7 @@ _SHOWN_OF_NEW = (
     "bmc.driver",
 )  # what differs from node to node would keep rows apart
 _ADOPT = {
-    "ask": "is left alone until `layercake node take` (adopt: ask)",
+    "ask": "is left alone until `layercake node take RANGE` (adopt: ask)",
     "reset": "is ended, and started anew (adopt: reset)",
 }
 """What becomes of what runs on a machine that is new. Nobody has asked its BMC yet."""
@@ -314,8 +314,12 @@ def _followed(
     rolls = applied.get("rolls") or []
     out = app.out
     if timeout is None:
-        lines = [f"revision {applied['revision']} is wanted now", *map(begun_line, rolls)]
-        return Answer({**applied, "converged": None, "nodes": []}, "\n".join(lines))
+        lines = [
+            f"revision {applied['revision']} is wanted now",
+            *map(begun_line, rolls),
+            *waiting_lines(applied),
+        ]
+        return Answer({**applied, "converged": None, "nodes": []}, tuple(lines))
     later = {name for roll in rolls for name in roll["nodes"]}
     watch = Watch([n for n in applied["changed"] if n not in removed and n not in later], converged)
     out.progress_line(
@@ -327,8 +331,9 @@ def _followed(
 
     def show(out: Output) -> None:
         print_summary(watch, out, timeout)
-        if callable(rolled.show):
-            rolled.show(out)
+        rolled.print(out)
+        for line in waiting_lines(applied):
+            out.line(line)
 
     well = arrived and rolled.code == OK
     document = {
@@ -459,6 +464,11 @@ def _way(planned: Mapping[str, Any] | None) -> str:
     if planned.get("blocked"):
         return f"blocked: {planned['blocked']}"
     if planned.get("found_running"):
-        return "found running: left alone until `layercake node take`"
+        return "found running: left alone until `layercake node take RANGE`"
     chain: Sequence[str] = planned.get("chain") or ()
-    return " > ".join(chain) or "is there already"
+    later: Sequence[str] = planned.get("at_boot") or ()
+    if later and not chain:
+        return f"{', '.join(later)} at the next boot"
+    return " > ".join(chain) + (f"; {', '.join(later)} at the next boot" if later else "") or (
+        "is there already"
+    )

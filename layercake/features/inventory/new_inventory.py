@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,8 @@ from layercake.inventory.entry import diff
 from layercake.inventory.problems import Problem
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
+from layercake.inventory.yaml_marks import MAX_TEXT
+from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Part
 from layercake.moduleapi.network import Network
 
@@ -103,3 +106,22 @@ class NewInventory:
 def listed(images: Iterable[str]) -> str:
     """Names of images, for people."""
     return ", ".join(images) or "no images"
+
+
+def digest_of(revision: int, text: str, files: str) -> str:
+    """Names a text, with the mark of the `files` that it uses, over a state."""
+    return hashlib.blake2b(f"{revision}\0{text}\0{files}".encode(), digest_size=16).hexdigest()
+
+
+def check_text(text: str, file: str) -> None:
+    """Raises InputError for what is too long, or could not be written into a file."""
+    if len(text) > MAX_TEXT:
+        raise InputError(
+            f"cannot use {file}: it has {len(text)} characters, {MAX_TEXT} are possible"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"cannot use {file}: character {error.start} cannot be written in UTF-8"
+        ) from None

@@ -7,7 +7,6 @@ is wanted at once.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +29,8 @@ from layercake.features.inventory.new_inventory import (
     Consent,
     NewInventory,
     TakenBack,
+    check_text,
+    digest_of,
     listed,
 )
 from layercake.features.inventory.reader import InventoryReader
@@ -51,9 +52,9 @@ from layercake.inventory.changes import Action, Change
 from layercake.inventory.entry import diff
 from layercake.inventory.problems import Problem
 from layercake.inventory.schema import Node
-from layercake.inventory.yaml_marks import MAX_TEXT
 from layercake.kernel.membership import Membership
-from layercake.kraken.errors import InputError, Refused
+from layercake.kraken.errors import Refused
+from layercake.kraken.mutation import Mutation
 from layercake.modules.notifier import ModuleNotifier
 
 _SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
@@ -115,21 +116,21 @@ class InventoryChanges:
         """What applying an inventory would do; changes nothing. The digest names this text over the
         present state. `brief`: for a viewer, who waits for the others, and is not told which
         secrets and files there are."""
-        _check_text(text, file)
+        check_text(text, file)
         job = self._plan_jobs[not brief]
         async with job.turn():
             revision = self._store.revision
             new = await self.reader.read(job, text, file)
             wanted, files, warnings = await self._beside(new, brief=brief)
             changes = new.changes
-            changed = [new.nodes[c.node] for c in changes if c.node in new.nodes]
-            plans = [plan async for plan in slowly(map(self._plan_node, changed))]
+            changed = [(c, new.nodes[c.node]) for c in changes if c.node in new.nodes]
+            plans = [self._plan_node(*each) async for each in slowly(changed)]
         rolls = await self._moves(changes, new)
         later = {r.name for move in rolls for r in move.records}
         return {
             "changes": [told async for told in slowly(change.to_record() for change in changes)],
             "plans": plans,
-            "digest": _digest(revision, text, wanted),
+            "digest": digest_of(revision, text, wanted.mark),
             "networks": [c.to_record() for c in self._means.networks.changes(new.networks)],
             "warnings": [warning.to_record() for warning in warnings],
             "secrets": await self._sent_elsewhere(changes, new),
@@ -189,7 +190,7 @@ class InventoryChanges:
                 found.setdefault((record.node.images, to), []).append(record.name)
         return [TakenBack(tuple(names), images, to) for (images, to), names in found.items()]
 
-    def _plan_node(self, node: Node) -> dict[str, Any]:
+    def _plan_node(self, change: Change, node: Node) -> dict[str, Any]:
         planner = self._means.table.planner_for(node)
         known = self._store.find(node.id)
         wants = self._means.desire.goal_values(node.state, node.images)
@@ -205,7 +206,14 @@ class InventoryChanges:
             "chain": names,
             "to": wants,
             "blocked": None if chain is not None else "no way there now",
+            "at_boot": self._at_boot(change, chain),
         }
+
+    def _at_boot(self, change: Change, chain: Iterable[Mutation] | None) -> list[str]:
+        """What of a change takes effect at the next boot, which the chain does not bring about."""
+        if any(step.turns_on for step in chain or ()):
+            return []
+        return entry.at_next_boot(change, self._means.table.parts)
 
     async def apply(
         self,
@@ -218,13 +226,13 @@ class InventoryChanges:
         """Makes an inventory the desired state. Raises Refused if it was planned over another
         state, or does what nobody agreed to; nothing has changed then. Other images for many
         running nodes are wanted by the rolls that this begins."""
-        _check_text(text, file)
+        check_text(text, file)
         async with self._applied.turn():  # those who may only look do not keep it waiting
             new = await self.reader.read(self._applied, text, file)
             wanted = await self._files.wanted(new.all())
             await self._files.store(wanted)
         async with self._means.desire.transaction() as transaction:
-            if digest is not None and digest != _digest(self._store.revision, text, wanted):
+            if digest is not None and digest != digest_of(self._store.revision, text, wanted.mark):
                 raise Refused(
                     "cannot apply the inventory: the state has changed since it was planned",
                     hint="plan it again",
@@ -250,13 +258,13 @@ class InventoryChanges:
         if held:
             raise Refused(
                 f"cannot remove {', '.join(held[:NAMED])}: being released, and not done",
-                hint="`layercake node release --abandon` and `--free` end that",
+                hint="`layercake node release --abandon RANGE` and `--free` end that",
             )
 
     async def entries(self, text: str, file: str) -> dict[str, Node]:
         """The nodes of an inventory, by name; nothing is changed. Raises InventoryErrors,
         InputError."""
-        _check_text(text, file)
+        check_text(text, file)
         async with self._plan_jobs[True].turn():
             return {
                 node.name: node
@@ -351,9 +359,16 @@ class InventoryChanges:
         return moved, [await self._begin(transaction, move, consent) for move in found]
 
     def _applied_of(self, new: NewInventory, moved: list[str], rolls: list[Roll]) -> dict[str, Any]:
+        parts = self._means.table.parts
+        found = {c.node: entry.at_next_boot(c, parts) for c in new.changes}
         return {
             "revision": self._store.revision,
-            "changed": [c.node for c in new.changes],
+            "changed": list(found),
+            "at_boot": {
+                name: fields
+                for name, fields in found.items()
+                if fields and self._store.named(name).value("run") == "SYNC"
+            },
             "networks": moved,
             "rolls": [
                 {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in rolls
@@ -472,27 +487,6 @@ def _other_images(record: Record, node: Node) -> bool:
 def _is_foreign(record: Record) -> bool:
     """Whether a machine was found running that is not the head's."""
     return not record.care.ours and record.value("power") in ("ON", "HANG")
-
-
-def _digest(revision: int, text: str, wanted: Wanted) -> str:
-    """Names a text, with the files that it uses, over a state."""
-    return hashlib.blake2b(
-        f"{revision}\0{text}\0{wanted.mark}".encode(), digest_size=16
-    ).hexdigest()
-
-
-def _check_text(text: str, file: str) -> None:
-    """Raises InputError for what is too long, or could not be written into a file."""
-    if len(text) > MAX_TEXT:
-        raise InputError(
-            f"cannot use {file}: it has {len(text)} characters, {MAX_TEXT} are possible"
-        )
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"cannot use {file}: character {error.start} cannot be written in UTF-8"
-        ) from None
 
 
 def _of_images(changes: Iterable[Change], new: NewInventory) -> list[Change]:

@@ -248,7 +248,7 @@ def adopt(
     }
     answer = app.head.post("/v1/machines/adopt", body)
     if into is None:
-        return Answer(answer, "\n".join(("nodes:", *(f"  {entry}" for entry in answer["entries"]))))
+        return Answer(answer, ("nodes:", *(f"  {entry}" for entry in answer["entries"])))
     path = Path(into)
     new_text = inserted(path.read_text(encoding="utf-8"), answer["entries"])
     rows = [

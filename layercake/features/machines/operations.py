@@ -153,8 +153,8 @@ class MachineRequests:
         if not machine.key.startswith("mac/"):
             raise Refused(
                 f"cannot forget {self._machines.name_of(machine)}: the inventory has it",
-                hint="take the node out of the inventory; `layercake machine accept` takes its "
-                "hardware as it is",
+                hint="take the node out of the inventory; `layercake machine accept RANGE` takes "
+                "its hardware as it is",
             )
         await self._machines.forget(machine)
         self._store.event(

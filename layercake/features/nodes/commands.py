@@ -357,6 +357,7 @@ def set_(
     wants what stands there.
     """
     # Imported here, and below: the other commands need none of it.
+    from layercake.client.inventory_file import waiting_lines
     from layercake.features.rolls.commands import begun_line
 
     wanted = dict(_value(assignment) for assignment in values)
@@ -374,7 +375,7 @@ def set_(
         if answer["changed"]
         else f"{name} has that already"
     )
-    return Answer(answer, "\n".join([done, *map(begun_line, answer["rolls"])]))
+    return Answer(answer, (done, *map(begun_line, answer["rolls"]), *waiting_lines(answer)))
 
 
 def _value(word: str) -> tuple[str, Any]:

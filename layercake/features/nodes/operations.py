@@ -105,6 +105,15 @@ class Nodes:
                 self._set_state(transaction, record, change)
         return [r.name for r in records]
 
+    def left_off(self, names: Iterable[str]) -> set[str]:
+        """Those of the nodes that a person works on and wants off: nothing switches them on when
+        the maintenance is over."""
+        return {
+            name
+            for name in names
+            if (record := self._store.named(name)).care.maintenance and record.node.state == "off"
+        }
+
     def _set_state(self, transaction: Transaction, record: Record, change: _StateChange) -> None:
         order = None
         is_off = record.value("power") == "OFF"

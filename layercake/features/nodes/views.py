@@ -19,9 +19,11 @@ from layercake.modules.boot_timeouts import BootTimeouts
 
 
 class Status(enum.Enum):
-    """How a node is, in a word."""
+    """How a node is, in a word. MAINTENANCE is one that is as wanted, and that a person works
+    on."""
 
     CONVERGED = "converged"
+    MAINTENANCE = "maintenance"
     WORKING = "working"
     WAITING = "waiting"
     ASKING = "asking"
@@ -47,8 +49,17 @@ def status_of(
     if machine.goal.met(machine.state):
         if record.acked < record.cfg_revision and record.goal_values.get("run") == "SYNC":
             return Status.WORKING, "the node has yet to take the newest desired state"
-        return Status.CONVERGED, ""
+        return _as_wanted(record, brief=brief)
     return _waiting(record, now, waits, brief=brief) or _stuck(record, brief=brief)
+
+
+def _as_wanted(record: Record, *, brief: bool) -> tuple[Status, str]:
+    stop = record.care.maintenance
+    if stop is None:
+        return Status.CONVERGED, ""
+    why = "in maintenance" if brief else f"in maintenance by {stop.by}: {stop.reason}"
+    off = "; wanted off, also when that is over" if record.node.state == "off" else ""
+    return Status.MAINTENANCE, why + off
 
 
 def _under_way(record: Record, active: Active, now: float) -> tuple[Status, str]:

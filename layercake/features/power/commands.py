@@ -72,13 +72,6 @@ def status(app: App, nodes: str) -> Answer:
     return Answer(answer, lambda out: out.table(_STATUS, rows, empty="no nodes"), code)
 
 
-@command(power, "sensors")
-@nodes_argument
-def readings(app: App, nodes: str) -> Answer:
-    """Read the sensors of the nodes of RANGE: temperatures, fans, voltages."""
-    return perform(app, "power.sensors", nodes, {})
-
-
 @command(power)
 @nodes_argument
 def log(app: App, nodes: str) -> Answer:
@@ -120,6 +113,17 @@ _ORDER: dict[str, Callable[[Any], Any]] = {
 )
 def sensors(app: App, nodes: str, every: bool, order: str) -> Answer:
     """Read what the machines of RANGE draw, how warm they are, and how their fans turn, now."""
+    return _sensors(app, nodes, every, order)
+
+
+@command(power, "sensors", deprecated=True)
+@nodes_argument
+def old_sensors(app: App, nodes: str) -> Answer:
+    """The earlier name of `layercake sensors RANGE --all`."""
+    return _sensors(app, nodes, True, "name")
+
+
+def _sensors(app: App, nodes: str, every: bool, order: str) -> Answer:
     answer = app.head.get("/v1/power/sensors", range=nodes, timeout=SENSORS_S)
     rows = answer["sensors"] = sorted(answer["sensors"], key=_ORDER[order])
     code = FAILED if any(row["error"] for row in rows) else OK
@@ -257,8 +261,6 @@ def _cap(row: Mapping[str, Any]) -> str:
 @click.option(
     "--prefix",
     type=click.IntRange(8, 30),
-    default=0,
-    show_default=False,
     help="The length of the prefix of the BMCs' network, if the inventory does not have it.",
 )
 @click.option(
@@ -267,10 +269,10 @@ def _cap(row: Mapping[str, Any]) -> str:
     help="The router of the BMCs' network, if the inventory does not have it.",
 )
 @yes_option
-def setup(app: App, nodes: str, prefix: int, gateway: str, yes: bool) -> Answer:
+def setup(app: App, nodes: str, prefix: int | None, gateway: str, yes: bool) -> Answer:
     """Set up the BMCs of the nodes of RANGE from inside, by their running agents: address, user and
     password of the inventory."""
-    body = {"range": nodes, "prefix": prefix, "gateway": gateway}
+    body = {"range": nodes, "prefix": prefix or 0, "gateway": gateway}
     rows = app.head.post("/v1/power/setup", body, timeout=POWER_S)["nodes"]
     changed = [one["node"] for one in rows if one["lines"] and not one["error"]]
     if changed and not yes:

@@ -86,7 +86,7 @@ class Power:
             if off:
                 raise Refused(
                     f"cannot cycle {', '.join(off[:10])}: wanted off",
-                    hint="use `layercake power on`",
+                    hint="use `layercake power on RANGE`",
                 )
             who = said_by(by)
             asked = f"{who} asked for a power cycle" + (", by force" if force else "")

@@ -11,9 +11,12 @@ from layercake.api.route import CALLER, RANGE, Reach, route, while_there
 from layercake.features.nodes.operations import Nodes
 from layercake.features.power.answers import AcceptedList, CapList, PowerList, SensorList, SetupList
 from layercake.features.power.operations import Power
+from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
 _STATES = {"on": "up", "off": "off", "cycle": "cycle"}
+
+_LEFT_OFF = "stays off when its maintenance is over, until `layercake power on {}`"
 
 
 class PowerRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -75,13 +78,26 @@ class PowerRoutes:
     async def change(self, request: web.Request, body: PowerRequest) -> Any:
         """Power on, off or cycle."""
         who = request[CALLER].by()
-        if body.action == "cycle" and not body.soft:
+        if body.soft and body.action != "off":
+            raise InputError(
+                f"cannot power {body.action} softly: only a node that goes off can be asked to "
+                "shut down by itself",
+                hint="`layercake power off RANGE --soft`, and `layercake power on RANGE` once it "
+                "is off",
+            )
+        if body.action == "cycle":
             names = await self._power.cycle(body.range, body.force, who)
         else:
             names = await self._nodes.set_state(
                 body.range, _STATES[body.action], body.force, who, soft=body.soft
             )
-        return {"nodes": [{"node": n, "accepted": True, "why": ""} for n in names]}
+        off = self._nodes.left_off(names)
+        return {
+            "nodes": [
+                {"node": n, "accepted": True, "why": _LEFT_OFF.format(n) if n in off else ""}
+                for n in names
+            ]
+        }
 
     @route("GET", "/v1/power/cap", Role.VIEWER, Reach.RANGE, query=("range",), returns=CapList)
     async def caps(self, request: web.Request, body: None) -> Any:

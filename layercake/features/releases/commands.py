@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -107,8 +108,14 @@ def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
             for number, it in enumerate(releases if all_ else releases[:1]):
                 _show_release(out, one["node"], it, "" if number else one["held"])
 
-    is_held = any(one["held"] for one in answers)
-    return Answer({"nodes": answers}, show, FAILED if is_held else OK)
+    stuck = any(one["held"] and _needs_someone(one["releases"]) for one in answers)
+    return Answer({"nodes": answers}, show, FAILED if stuck else OK)
+
+
+def _needs_someone(releases: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the last release of a node does not go on by itself. One that is under way holds the
+    node, and all is well."""
+    return not releases or releases[0]["state"] in ("failed", "abandoned")
 
 
 def _show_release(out: Output, node: str, it: dict[str, Any], held: str) -> None:

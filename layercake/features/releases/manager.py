@@ -465,5 +465,5 @@ def refuse(record: Record, *, force: bool) -> None:
     if record.machine.quarantine is not None and not force:
         raise Refused(
             f"cannot release {record.name}: it is quarantined",
-            hint="`layercake node clear` first, or --force",
+            hint=f"`layercake node clear {record.name}` first, or --force",
         )

@@ -3,6 +3,7 @@ batches."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -161,7 +162,10 @@ def status(app: App, number: int | None, everything: bool, follow: bool) -> Answ
         return Answer(answer, lambda out: out.table(_LIST, rows, empty))
     if follow:
         _follow(app, number, None)
-    return _result(app, number, everything)
+        return _result(app, number, everything)
+    found = _result(app, number, everything)
+    asked = found.document["roll"]["state"] == "aborted"  # a person wanted it so, and it is so
+    return dataclasses.replace(found, code=OK) if asked else found
 
 
 def _order(what: str, help_text: str) -> None:
@@ -218,8 +222,7 @@ def follow_rolls(app: App, begun: Sequence[Roll], timeout: float) -> Answer:
 
     def show(out: Output) -> None:
         for answer in answers:
-            if callable(answer.show):
-                answer.show(out)
+            answer.print(out)
 
     code = max((answer.code for answer in answers), default=OK)
     return Answer({"rolls": [answer.document["roll"] for answer in answers]}, show, code)

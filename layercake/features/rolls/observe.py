@@ -45,12 +45,12 @@ def why_not(fact: NodeFacts) -> str:
     """Why a node cannot take part now, "" if it can."""
     if not fact.present:
         return "removed from the inventory"
+    if fact.stopped:
+        return fact.stopped
     if not fact.up:
         return "wanted off"
     if fact.quarantine:
         return f"quarantined: {fact.quarantine}"
-    if fact.stopped:
-        return fact.stopped
     return "not in sync" if fact.lost else ""
 
 
@@ -150,7 +150,8 @@ class RollObserver:
         if handler is None:
             return
         if not fact.present or not fact.up:
-            self.skip(key, why_not(fact), later=fact.present and not node.batch)
+            later = fact.present and not node.batch and not fact.stopped
+            self.skip(key, why_not(fact), later=later)
         else:
             handler(key, node, fact)
 
@@ -159,12 +160,13 @@ class RollObserver:
         if node.absent and not fact.lost:
             self.set(key, absent=False, deadline=None, reason="")
         elif why and not node.absent:
-            self.skip(key, why, later=True)
+            self.skip(key, why, later=not fact.stopped)
 
     def gone_away(self, key: str, fact: NodeFacts) -> bool:
-        """Whether a node cannot have its turn now; it is given a while to come back."""
-        if fact.quarantine:
-            self.skip(key, why_not(fact), later=True)
+        """Whether a node cannot have its turn now; one that is only silent is given a while to
+        come back. One that a person works on keeps its images, also when the roll is over."""
+        if fact.stopped or fact.quarantine:
+            self.skip(key, why_not(fact), later=not fact.stopped)
         elif fact.lost:
             self.set(
                 key,
@@ -174,7 +176,7 @@ class RollObserver:
                 reason="not in sync",
                 deadline=self.now + ABSENT_S,
             )
-        return bool(fact.quarantine) or fact.lost
+        return bool(fact.stopped or fact.quarantine) or fact.lost
 
     def staging(self, key: str, node: NodeRoll, fact: NodeFacts) -> None:
         if self.gone_away(key, fact):

@@ -31,7 +31,7 @@ from layercake.fleet.slices import slowly
 from layercake.fleet.store import Record, Store, WantedImage
 from layercake.fleet.table import Table
 from layercake.fleet.transaction import Transaction
-from layercake.kraken.errors import InputError
+from layercake.kraken.errors import InputError, Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +186,7 @@ class RollRequests:
             return {**await self.at_once(text, image, replace, by), "rolls": []}
         return {
             "nodes": [r.name for r in records],
+            "passed_over": [],
             "rolls": [
                 {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in begun
             ],
@@ -202,14 +203,15 @@ class RollRequests:
         self, text: str, image: str, replace: str | None, by: str = ""
     ) -> dict[str, Any]:
         """Wants another image on nodes at once, without a gate: in the place of `replace`, or of
-        all that they run."""
+        all that they run. Nodes in maintenance are passed over, as by any roll."""
         desire = self._desire
         async with desire.transaction() as transaction:
-            records = self._store.select(text)
+            selected = self._store.select(text)
             desire.image(image)
-            check_replace(records, replace)
-            self._rolls.refuse(records, "roll")
-            self._guard.refuse_frozen(records, "roll")
+            check_replace(selected, replace)
+            self._rolls.refuse(selected, "roll")
+            self._guard.refuse_frozen(selected, "roll")
+            records, passed_over = self._passing_over(text, selected)
             for names in {names_after(r, image, replace) for r in records}:
                 check_set(desire.image(name) for name in names)
             for record in records:
@@ -219,7 +221,29 @@ class RollRequests:
                 )
                 desire.images(transaction, record, images, anew=True)
                 transaction.after(self._sync.push, record)
-        return {"nodes": [r.name for r in records]}
+        return {"nodes": [r.name for r in records], "passed_over": passed_over}
+
+    def _passing_over(
+        self, text: str, selected: Iterable[Record]
+    ) -> tuple[list[Record], list[dict[str, str]]]:
+        """Of the nodes that the range `text` names those that may switch, and the others with why.
+        Raises Refused if none may."""
+        records = list[Record]()
+        stopped = list[dict[str, str]]()
+        for record in selected:
+            why = self._guard.stopped(record)
+            if why:
+                stopped.append({"node": record.name, "why": why})
+            else:
+                records.append(record)
+        if stopped and not records:
+            names = [row["node"] for row in stopped]
+            more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+            raise Refused(
+                f"cannot roll {', '.join(names[:10])}{more}: {stopped[0]['why']}",
+                hint=f"`layercake node maintenance end {text[:200]}` ends a maintenance",
+            )
+        return records, stopped
 
     async def start(self, text: str, ask: Ask) -> Roll:
         """Begins a roll: staged, in batches, with gates. Raises InputError and Refused; nothing has

@@ -36,6 +36,7 @@ def _start(kernel: Kernel) -> Running:
         note,
         maintained,
         kernel.part(ThermalManager).heat,
+        lambda: [r.name for r in store if r.node.state == "off"],
     )
     rolls.wait_for(gate)
 

@@ -104,12 +104,14 @@ def orders(
     seen: Mapping[str, SlurmNode],
     maintained: Collection[str] = (),
     heat: Heat = COOL,
+    off: Collection[str] = (),
 ) -> Orders:
     """What follows from all rolls, those that are over too, from the maintenances and from how warm
-    nodes are. A node that has failed stays drained for a person to look at."""
+    nodes are. A node that has failed stays drained for a person to look at, and one that is wanted
+    `off` until it is wanted up."""
     rolls = list(rolls)
     drain: dict[int, tuple[str, ...]] = {}
-    keep: set[str] = {*maintained, *heat.warm}
+    keep: set[str] = {*maintained, *heat.warm, *off}
     for roll in rolls:
         names = wanted(roll, seen)
         keep |= names
@@ -150,7 +152,7 @@ class Slurm:
 
     `rolls` gives all rolls; `look` is told the ids of nodes whose answer has changed; `event` says
     (node id, kind, text); `maintained` gives the ids of the nodes in maintenance, by name; `heat`
-    those that are too warm.
+    those that are too warm; `off` the names of those that are wanted off.
     """
 
     def __init__(
@@ -161,6 +163,7 @@ class Slurm:
         event: Callable[[str, EventKind, str], None],
         maintained: Callable[[], Mapping[str, str]] = dict,
         heat: Callable[[], Heat] = Heat,
+        off: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._scheduler = scheduler
         self._rolls = rolls
@@ -168,6 +171,7 @@ class Slurm:
         self._event = event
         self._maintained = maintained
         self._heat = heat
+        self._off = off
         self._seen: dict[str, SlurmNode] | None = None
         self._trouble = ""
         self._settled = False
@@ -204,7 +208,7 @@ class Slurm:
         before = self._seen
         try:
             self._seen = await self._scheduler.nodes()
-            todo = orders(self._rolls(), self._seen, maintained, heat)
+            todo = orders(self._rolls(), self._seen, maintained, heat, self._off())
             await self._carry_out(todo, {**self._ids(), **maintained, **heat.warm})
         except LayercakeError as error:
             if str(error) != self._trouble:
@@ -215,8 +219,8 @@ class Slurm:
         if self._trouble:
             self._event("", events.SLURM_WELL, "Slurm answers again")
         self._trouble = ""
-        warm = any(node.reason == WARM for node in self._seen.values())
-        self._settled = not (busy or todo.resume or warm)
+        ours = any(node.reason in (WARM, MAINTENANCE) for node in self._seen.values())
+        self._settled = not (busy or todo.resume or ours)
         self._look_at_changed(active, before, self._seen)
 
     def _ids(self) -> dict[str, str]:

@@ -10,10 +10,11 @@ from layercake.features.rolls.answers import RollShown
 
 
 class NodeCounts(msgspec.Struct):
-    """How many nodes are how."""
+    """How many nodes are how. `maintenance`: as wanted, and a person works on them."""
 
     total: int
     converged: int
+    maintenance: int
     working: int
     quarantined: int
     blocked: int

@@ -214,10 +214,13 @@ def status(app: App) -> Answer:
 
 def _nodes_line(nodes: Mapping[str, Any]) -> str:
     asking = nodes.get("asking")
+    maintained = nodes.get("maintenance")
     return (
         f"nodes     {nodes['total']}: {nodes['converged']} converged, {nodes['working']} working, "
         f"{nodes['quarantined']} quarantined"
-    ) + (f", {asking} need a person" if asking else "")
+        + (f", {maintained} in maintenance" if maintained else "")
+        + (f", {asking} need a person" if asking else "")
+    )
 
 
 def _show_guard(out: Output, guard: Mapping[str, Any]) -> None:

@@ -173,6 +173,7 @@ async def head_status(
         "nodes": {
             "total": total,
             "converged": counts[Status.CONVERGED],
+            "maintenance": counts[Status.MAINTENANCE],
             "working": working,
             "quarantined": counts[Status.QUARANTINED],
             "blocked": counts[Status.BLOCKED],

@@ -289,7 +289,8 @@ class ThermalManager:
             transaction.event(
                 record,
                 events.ACTED,
-                "it is wanted off: it is too warm (hint: `layercake power on` when it is cool)",
+                f"it is wanted off: it is too warm (hint: `layercake power on {record.name}` when "
+                "it is cool)",
             )
             self._desire.images(
                 transaction,

@@ -119,6 +119,6 @@ MODULE = Module(
     doc="What proves who a machine is, and what it has booted.",
     section="tpm",
     settings=TpmSettings,
-    part=Part(TpmPart, complete, view=view),
+    part=Part(TpmPart, complete, view=view, at_boot=("tpm", "tpm_registers")),
     events=EVENTS,
 )

@@ -119,7 +119,7 @@ def _pagerduty(found: Sequence[Alert], head: str, left_out: int, secret: str) ->
         {
             "routing_key": secret,
             "event_action": "resolve" if alert.over else "trigger",
-            "dedup_key": f"layercake {head} {alert.key}"[:255],
+            "dedup_key": f"layercake/{head}/{alert.key}"[:255],
             "payload": {
                 "summary": alert.line[:1024],
                 "source": head,

@@ -23,7 +23,8 @@ from layercake.kraken.views.draw import dot
 __all__ = ["Explanation", "StepView", "dot", "explain", "plan"]
 
 CLEAR_HINT = (
-    "`layercake node clear` makes the engine try again, and so does a change of what is wanted"
+    "`layercake node clear RANGE` makes the engine try again, and so does a change of what is "
+    "wanted"
 )
 
 

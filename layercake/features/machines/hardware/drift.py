@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from layercake.features.machines.hardware.report import Device, Disk, Report
+from layercake.features.machines.hardware.report import Device, Dimm, Disk, Report
 
 MOST = 32
 
@@ -36,6 +36,8 @@ def _lines(was: Report | None, now: Report) -> Iterator[str]:
         ("firmware", was.smbios.bios.version, now.smbios.bios.version),
         ("TPM", was.tpm, now.tpm),
         ("serial number", was.smbios.system.serial, now.smbios.system.serial),
+        ("board's serial number", was.smbios.board.serial, now.smbios.board.serial),
+        ("case's serial number", was.smbios.chassis.serial, now.smbios.chassis.serial),
     ):
         if old and old != new:
             yield f"its {name} is {new or 'gone'}, it was {old}"
@@ -66,14 +68,25 @@ def _cards(was: Report, now: Report) -> Iterator[str]:
 def _memory(was: Report, now: Report) -> Iterator[str]:
     if was.dimms and "smbios" not in now.failed:
         have = {dimm.slot: dimm for dimm in now.dimms}
-        for dimm in was.dimms:
-            found = have.get(dimm.slot)
-            if found is None:
-                yield f"the DIMM in {dimm.slot} is gone ({dimm.mb} MB)"
-            elif found.mb != dimm.mb:
-                yield f"the DIMM in {dimm.slot} has {found.mb} MB, it had {dimm.mb} MB"
+        found = (_dimm(dimm, have.get(dimm.slot)) for dimm in was.dimms)
+        yield from filter(None, found)
     elif now.memory and was.memory and now.memory < was.memory * 0.97:
         yield f"it has {now.memory >> 20} MB of memory, it had {was.memory >> 20} MB"
+
+
+def _dimm(was: Dimm, now: Dimm | None) -> str:
+    """What became of a memory module, "" if it is as it was."""
+    if now is None:
+        named = f", serial number {was.serial}" if was.serial else ""
+        return f"the DIMM in {was.slot} is gone ({was.mb} MB{named})"
+    if now.mb != was.mb:
+        return f"the DIMM in {was.slot} has {now.mb} MB, it had {was.mb} MB"
+    if was.serial and now.serial and now.serial != was.serial:
+        return (
+            f"the DIMM in {was.slot} is another: its serial number is {now.serial}, it was "
+            f"{was.serial}"
+        )
+    return ""
 
 
 def _cpu(was: Report, now: Report) -> Iterator[str]:

@@ -214,7 +214,7 @@ def what_of(
     fell silent, and `step` what was seen last of its boot, in words. `brief`: for viewers, who are
     not shown what a BMC or a container said."""
     status, text = status_of(record, now, waits, brief=brief)
-    if status is Status.CONVERGED:
+    if status in (Status.CONVERGED, Status.MAINTENANCE):
         if not record.unhealthy or brief:
             return None
         return What(
@@ -244,21 +244,16 @@ def _left_alone(
             Rank.WAITING,
             "it is being released" if brief else record.held.why,
             "see how far it is",
-            "layercake node release --show {node}",
+            "layercake node release --show {nodes}",
             RELEASE,
         )
     if stopped:
-        in_maintenance = record.care.maintenance is not None and "maintenance" in stopped
         return What(
             "stopped",
             Rank.WAITING,
             "a person has said that nothing is done to it" if brief else stopped,
             "when that is over, end it",
-            "layercake node maintenance end {nodes}"
-            if in_maintenance
-            else "layercake thaw {nodes}"
-            if record.care.freeze is not None
-            else "layercake thaw",
+            _end_of_stop(record),
             DARK,
         )
     if outage is not None:
@@ -272,6 +267,16 @@ def _left_alone(
             fold(outage.domains),
         )
     return None
+
+
+def _end_of_stop(record: Record) -> str:
+    """What ends a person's word that nothing is done to a node. One that has none of its own is on
+    a site that is frozen."""
+    if record.care.freeze is not None:
+        return "layercake thaw {nodes}"
+    if record.care.maintenance is not None:
+        return "layercake node maintenance end {nodes}"
+    return "layercake thaw"
 
 
 def _needs_someone(record: Record, status: Status, text: str) -> What | None:

@@ -1,0 +1,45 @@
+"""`node release --show`: its exit code says whether a person has to do something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.cli.canned_api import CannedApi, node_view
+
+STEP = {"name": "drain", "result": "", "began": 1.0, "ended": 0.0, "tries": 1, "detail": ""}
+
+
+@pytest.mark.parametrize(
+    ("state", "held", "code"),
+    [
+        ("running", "it is being released: drain", 0),
+        ("done", "", 0),
+        ("freed", "", 0),
+        ("failed", "its release failed at drain", 1),
+        ("abandoned", "its release was abandoned by ann", 1),
+    ],
+)
+def test_a_release_that_goes_on_is_well(
+    head: CannedApi, run: Callable[..., Any], state: str, held: str, code: int
+) -> None:
+    release = {
+        "id": 1,
+        "by": "ann",
+        "asked": 1.0,
+        "state": state,
+        "abandoned_by": "",
+        "freed_by": "",
+        "confirmed_by": "",
+        "steps": [STEP],
+        "disks": [],
+        "left": [],
+    }
+    head.snapshots = [[node_view("n0")]]
+    answer = {"node": "n0", "held": held, "releases": [release]}
+    head.answers["GET /v1/nodes/n0/releases"] = (200, answer)
+    found = run("node", "release", "--show", "n0")
+    assert (found.code, found.err) == (code, "")
+    assert f"n0: release 1, {state}, asked for by ann" in found.out

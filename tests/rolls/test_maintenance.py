@@ -1,0 +1,72 @@
+"""Nodes in maintenance keep their images, however a roll goes and whenever the maintenance began."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from layercake.kraken.errors import Refused
+from tests.support.rollnodes import Site, a_site
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with a_site(tmp_path, 4) as found:
+        yield found
+
+
+async def maintain(site: Site, nodes: str) -> None:
+    await site.world.ops.care.begin(nodes, "new DIMM", "ann", None)
+
+
+WHY = "in maintenance by ann: new DIMM"
+
+
+@pytest.mark.parametrize("explicit", [False, True], ids=["few nodes", "at once"])
+async def test_a_roll_without_batches_passes_a_node_in_maintenance_over(
+    site: Site, explicit: bool
+) -> None:
+    await maintain(site, "n1")
+    rolls = site.world.ops.rolls
+    if explicit:
+        answer = await rolls.at_once("n[0-2]", "two", None, "ann")
+    else:
+        answer = await rolls.change("n[0-2]", "two", None, by="ann")
+    await site.step(3)
+    assert site.running() == {"n0": "two", "n1": "one", "n2": "two", "n3": "one"}
+    assert answer["nodes"] == ["n0", "n2"]
+    assert answer["passed_over"] == [{"node": "n1", "why": WHY}]
+    assert site.world.node("n1").node.images == ("one",)
+
+
+async def test_a_roll_of_nodes_in_maintenance_alone_is_refused(site: Site) -> None:
+    await maintain(site, "n[0-1]")
+    with pytest.raises(Refused, match=f"cannot roll n0, n1: {WHY}") as refused:
+        await site.world.ops.rolls.change("n[0-1]", "two", None, by="ann")
+    assert "layercake node maintenance end" in (refused.value.hint or "")
+    await site.step(2)
+    assert site.running()["n0"] == "one"
+
+
+async def test_a_roll_in_batches_does_not_switch_it_at_its_end(site: Site) -> None:
+    await maintain(site, "n1")
+    roll = await site.start("n[0-3]", "two", batch="2", health_s=0.0)
+    told = await site.until_over(roll.id)
+    await site.step(3)
+    assert (told["state"], told["counts"]) == ("done", {"done": 3, "skipped": 1})
+    assert site.running()["n1"] == "one" and site.world.node("n1").node.images == ("one",)
+
+
+async def test_a_maintenance_that_begins_before_its_turn_takes_it_out(site: Site) -> None:
+    roll = await site.start("n[0-3]", "two", batch="1", health_s=2.0)
+    while site.running()["n0"] != "two":
+        await site.step()
+    await maintain(site, "n3")
+    told = await site.until_over(roll.id)
+    await site.step(3)
+    assert (told["state"], told["counts"]) == ("done", {"done": 3, "skipped": 1})
+    assert site.running()["n3"] == "one"
+    (node,) = [n for n in told["nodes"] if n["name"] == "n3"]
+    assert node["reason"] == WHY
