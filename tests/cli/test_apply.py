@@ -100,7 +100,7 @@ def test_plan_says_what_becomes_of_machines_that_are_found_running(
     for command in (["plan", rack], ["apply", rack, "--yes", "--no-wait"]):
         said = run(*command).out
         assert (
-            "\nn[0-1]: new; one that is found running is left alone until `layercake node take` "
+            "\nn[0-1]: new; one that is found running is left alone until `layercake node take RANGE` "
             "(adopt: ask)\n" in said
         )
         assert (

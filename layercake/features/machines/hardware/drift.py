@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from layercake.features.machines.hardware.report import Device, Disk, Report
+from layercake.features.machines.hardware.report import Device, Dimm, Disk, Report
 
 MOST = 32
 
@@ -69,19 +69,23 @@ def _memory(was: Report, now: Report) -> Iterator[str]:
     if was.dimms and "smbios" not in now.failed:
         have = {dimm.slot: dimm for dimm in now.dimms}
         for dimm in was.dimms:
-            found = have.get(dimm.slot)
-            if found is None:
-                named = f", serial number {dimm.serial}" if dimm.serial else ""
-                yield f"the DIMM in {dimm.slot} is gone ({dimm.mb} MB{named})"
-            elif found.mb != dimm.mb:
-                yield f"the DIMM in {dimm.slot} has {found.mb} MB, it had {dimm.mb} MB"
-            elif dimm.serial and found.serial and found.serial != dimm.serial:
-                yield (
-                    f"the DIMM in {dimm.slot} is another: its serial number is {found.serial}, it "
-                    f"was {dimm.serial}"
-                )
+            if line := _dimm(dimm, have.get(dimm.slot)):
+                yield line
     elif now.memory and was.memory and now.memory < was.memory * 0.97:
         yield f"it has {now.memory >> 20} MB of memory, it had {was.memory >> 20} MB"
+
+
+def _dimm(was: Dimm, now: Dimm | None) -> str:
+    """What is other in a slot, "" for nothing."""
+    place = f"the DIMM in {was.slot}"
+    if now is None:
+        named = f", serial number {was.serial}" if was.serial else ""
+        return f"{place} is gone ({was.mb} MB{named})"
+    if now.mb != was.mb:
+        return f"{place} has {now.mb} MB, it had {was.mb} MB"
+    if was.serial and now.serial and now.serial != was.serial:
+        return f"{place} is another: its serial number is {now.serial}, it was {was.serial}"
+    return ""
 
 
 def _cpu(was: Report, now: Report) -> Iterator[str]:
