@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from layercake.base.text import nearest, show
-from layercake.client.output import Column, format_duration
+from layercake.client.output import Column, format_duration, short_digest
 from layercake.kraken.errors import InputError
 
 View = Mapping[str, Any]
@@ -66,17 +66,52 @@ KINDS: dict[str, Kind] = {
     ),
     "place": Kind(("place",), _place),
     "serial": _plain("serial"),
+    "images": Kind(("images",), lambda view: images_text(view["images"])),
+    "boot-set": Kind(("boots",), lambda view: (view["boots"] or {}).get("runs") or "-"),
+    "agent": Kind(("boots",), lambda view: (view["boots"] or {}).get("agent") or "-"),
     "containers": Kind(
         ("containers",),
         lambda view: ",".join(f"{c['name']}:{c['state']}" for c in view["containers"]) or "-",
     ),
 }
 """Those that have a name of their own; variables (power, image) and label:KEY are columns too."""
+ALIASES = {
+    "image-set": "images",
+    "bootset": "boot-set",
+    "rack": "label:rack",
+    "group": "groups",
+    "mac": "macs",
+    "since": "unchanged",
+    "label": "labels",
+}
+"""Other words for columns, as queries have them."""
 _OF_SOME = ("place", "serial")  # fields of a module's, which a head may not have
+
+
+def images_text(images: Mapping[str, Any]) -> str:
+    """The images of a node: what runs, and what shall run if that is something else."""
+    if images["running"] == images["wanted"]:
+        return ",".join(image["name"] for image in images["wanted"]) or "-"
+    running = {(image["name"], image["digest"]) for image in images["running"]}
+    wanted = {(image["name"], image["digest"]) for image in images["wanted"]}
+    if running == wanted:
+        return _image_names(running, frozenset())
+    # A digest is shown only where the name alone would hide that it changes.
+    same_name = {name for name, _ in running} & {name for name, _ in wanted}
+    return f"{_image_names(running, same_name)} -> {_image_names(wanted, same_name)}"
+
+
+def _image_names(images: Set[tuple[str, str]], with_digest: Set[str]) -> str:
+    names = [
+        f"{name}@{short_digest(digest)}" if name in with_digest else name
+        for name, digest in sorted(images)
+    ]
+    return ",".join(names) or "-"
 
 
 def kind_of(name: str, variables: Sequence[str]) -> Kind:
     """The column of a name. Raises InputError."""
+    name = ALIASES.get(name, name)
     if name.startswith(LABEL) and name != LABEL:
         key = name.removeprefix(LABEL)
         return Kind(("labels",), lambda view: str(view["labels"].get(key, "-")))
@@ -95,10 +130,30 @@ def fields_of(names: Sequence[str]) -> str:
     """The fields that these columns need, before it is known which variables there are."""
     fields = {
         field
-        for name in names
+        for name in (ALIASES.get(name, name) for name in names)
         for field in (KINDS[name].fields if name in KINDS else ("state", "labels"))
     }
     return ",".join(sorted({"name"} | fields - set(_OF_SOME))) if not fields & set(_OF_SOME) else ""
+
+
+SEARCHED = ("name", "ip", "macs", "serial", "labels", "groups", "images", "place", "network", "bmc")
+"""The fields of a node in which a text is looked for."""
+
+
+def says(view: View, text: str) -> bool:
+    """Whether a text is in what a node is called, has, or runs; upper and lower case are one."""
+    return any(text.lower() in word.lower() for key in SEARCHED for word in _words(view.get(key)))
+
+
+def _words(value: object) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _words(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _words(inner)
+    elif value is not None:
+        yield str(value)
 
 
 def column_of(name: str) -> Column:
@@ -126,3 +181,69 @@ def sort_nodes(views: Sequence[View], order: str, variables: Sequence[str]) -> l
         return (kind.number(view) if kind.number is not None else 0.0), parts
 
     return sorted(views, key=mark, reverse=order.startswith("-"))
+
+
+_SHOWN = ("power", "run", "image")
+"""The variables that a list always shows."""
+_USUAL = {
+    "bmc-health": ("OK",),
+    "boot": ("INIT", "WAIT"),
+    "busy": ("FREE",),
+    "disk": ("READY",),
+    "hardware": ("OK",),
+    "thermal": ("NORMAL",),
+}
+"""Of the others the values of which nothing needs to be said: what else they are stands in
+DETAIL."""
+
+
+def variables_of(answer: Mapping[str, Any]) -> list[str]:
+    """The variables of the head that gave a list of nodes."""
+    return answer.get("variables") or [*(answer["nodes"][0]["state"] if answer["nodes"] else ())]
+
+
+def list_variables(answer: Mapping[str, Any]) -> list[str]:
+    """The variables that are columns of a list: those that are always shown, and those of a site's
+    own modules where they are known."""
+    return [
+        name
+        for name in variables_of(answer)
+        if name in _SHOWN
+        or (
+            name not in _USUAL
+            and any(view["state"].get(name, "UNKNOWN") != "UNKNOWN" for view in answer["nodes"])
+        )
+    ]
+
+
+def list_columns(variables: Sequence[str]) -> list[Column]:
+    """The columns of a list of nodes where none were chosen."""
+    return [
+        Column("NAME"),
+        Column("STATUS", styled=True),
+        *(Column(name.upper(), styled=True) for name in variables),
+        Column("IMAGES", flexible=True),
+        Column("IP"),
+        Column("SEEN", right=True),
+        Column("DETAIL", flexible=True),
+    ]
+
+
+def list_row(view: View, variables: Sequence[str]) -> list[str]:
+    """A node in such a list."""
+    state = view["state"]
+    odd = [
+        f"{name} {state[name]}"
+        for name, usual in _USUAL.items()
+        if state.get(name, "UNKNOWN") not in (*usual, "UNKNOWN")
+    ]
+    frozen = ["frozen"] if "frozen" in view.get("stopped", ()) else []
+    return [
+        view["name"],
+        view["status"],
+        *(state.get(name, "-") for name in variables),
+        images_text(view["images"]),
+        view["ip"],
+        format_duration(view["last_seen_s"]),
+        ", ".join([*frozen, *odd, *([view["status_text"]] if view["status_text"] else [])]),
+    ]

@@ -149,23 +149,31 @@ class Output:
         return f"\x1b[{style}m{text}\x1b[0m" if style and self.colour else text
 
     def table(
-        self, columns: Sequence[Column], rows: Iterable[Sequence[object]], empty: str = ""
+        self,
+        columns: Sequence[Column],
+        rows: Iterable[Sequence[object]],
+        empty: str = "",
+        *,
+        header: bool = True,
     ) -> None:
-        """A table. `empty` is said instead when it has no rows."""
+        """A table. `empty` is said instead when it has no rows; without `header` its rows alone."""
         cells = list(rows)
         if not cells and empty:
             self.line(empty)
         else:
-            sys.stdout.write("\n".join(self.table_lines(columns, cells)) + "\n")
+            lines = self.table_lines(columns, cells, header=header)
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
 
-    def table_lines(self, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> list[str]:
+    def table_lines(
+        self, columns: Sequence[Column], rows: Sequence[Sequence[object]], *, header: bool = True
+    ) -> list[str]:
         """The lines of a table: not wider than the terminal, and elsewhere as wide as they come."""
         cells = [
             list(map(str, texts_of_column)) for texts_of_column in zip(*rows, strict=True)
         ] or [[]] * len(columns)
         # Of thousands of nodes most cells of a column are alike: each text is looked at once.
         texts = [
-            {cell: clean(cell) for cell in {column.title, *texts_of_column}}
+            {cell: clean(cell) for cell in {*(header * (column.title,)), *texts_of_column}}
             for column, texts_of_column in zip(columns, cells, strict=True)
         ]
         widths = [max(map(width, shown.values())) for shown in texts]
@@ -175,7 +183,7 @@ class Output:
         for column, texts_of_column, shown, room in zip(columns, cells, texts, widths, strict=True):
             drawn = {cell: self._cell(column, text, room) for cell, text in shown.items()}
             title = self.styled(_padded(column.title, room, column.right), BOLD)
-            lines.append([title, *(drawn[cell] for cell in texts_of_column)])
+            lines.append([*(header * (title,)), *(drawn[cell] for cell in texts_of_column)])
         return [_GAP.join(line).rstrip() for line in zip(*lines, strict=True)]
 
     def _cell(self, column: Column, text: str, room: int) -> str:

@@ -29,6 +29,7 @@ def node_view(name: str = "n0", **parts: Any) -> dict[str, Any]:
         "goal": {"power": "ON", "run": "SYNC", "image": "ACTIVE"},
         "wanted": "up",
         "in_use": True,
+        "stopped": [],
         "status": "converged",
         "status_text": "",
         "images": {"wanted": [DEBIAN], "running": [DEBIAN]},

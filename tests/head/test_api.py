@@ -106,7 +106,7 @@ async def test_only_a_node_that_goes_off_is_asked_softly(world: World, action: s
         told = await answer.json()
         assert answer.status == 400
         assert told["error"].startswith(f"cannot power {action} softly: ")
-        assert "layercake power off --soft" in told["hint"]
+        assert "layercake power off RANGE --soft" in told["hint"]
 
 
 async def test_a_node_that_is_switched_off_in_maintenance_is_told_that_it_stays_off(

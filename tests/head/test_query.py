@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from layercake.features.nodes.lists.query import MAX_DEPTH, TEXTS, TIMES, Facts, parse
 from layercake.features.nodes.queries import NodeQueries
+from layercake.fleet.store import WantedImage
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError
 from tests.support.api import served
@@ -296,3 +299,51 @@ async def test_queries_by_rest(world: World) -> None:
         assert (
             await client.get("/v1/nodes", params={"where": "power=ON", "since": "1-1"})
         ).status == 400
+
+
+async def test_queries_know_what_nodes_run_and_what_there_is(world: World) -> None:
+    queries, node = world.head.part(NodeQueries), world.node("n0")
+    node.wanted = (WantedImage("two", "blake2b:" + "1" * 64, 1, {}),)
+    node.node = dataclasses.replace(node.node, groups=("gpu",), images=("two",))
+    node.boots = msgspec.structs.replace(node.boots, runs="b1", agent_runs="b2")
+    await world.ops.care.begin("n0", "new DIMM", "ann", None)
+
+    async def names(where: str) -> list[str]:
+        return [r.name for r in await queries.matching(list(world.head.store), where)]
+
+    for where in (
+        "images=two",
+        "image=two",
+        "image-set=two",
+        "boot-set=b1",
+        "agent=b2",
+        "stopped=maintenance",
+        "group=gpu",
+        "groups=gpu",
+        "firmware=bios",
+    ):
+        assert await names(where) == ["n0"], where
+    assert await names("image!=ACTIVE and since<1d") == ["n0", "n1"]
+    for where, hint in (
+        ("status=quarentined", "quarantined"),
+        ("group=gpuu", "gpu"),
+        ("images=twoo", "two"),
+        ("stopped=maintenence", "maintenance"),
+        ("firmware=bois", "bios"),
+        ("imagess=two", "images"),
+    ):
+        with pytest.raises(InputError) as caught:
+            await names(where)
+        assert hint in (caught.value.hint or ""), where
+
+
+async def test_who_is_bound_is_not_told_of_what_others_have(world: World) -> None:
+    queries = world.head.part(NodeQueries)
+    for name, group in (("n0", "gpu"), ("n1", "secret")):
+        record = world.node(name)
+        record.node = dataclasses.replace(record.node, groups=(group,))
+    with pytest.raises(InputError) as caught:
+        await queries.matching([world.node("n0")], "group=secre", bound=True)
+    assert "secret" not in f"{caught.value} {caught.value.hint}"
+    with pytest.raises(InputError, match="secre"):
+        await queries.matching([world.node("n0")], "group=secre")

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-from layercake.client.columns import column_of, fields_of, kind_of, sort_nodes
+from layercake.client.columns import (
+    column_of,
+    fields_of,
+    images_text,
+    kind_of,
+    list_columns,
+    list_row,
+    list_variables,
+    says,
+    sort_nodes,
+    variables_of,
+)
 from layercake.client.command import FAILED, Answer, App, command, nodes_argument, yes_option
 from layercake.client.confirm import confirm_stop, current_user
 from layercake.client.http import path_segment
@@ -62,75 +73,68 @@ for _command in (maintenance, take_over, remedy, release):
     metavar="NAME",
     help="In the order of this column; -NAME the other way round.",
 )
-def list_(app: App, nodes: str, where: str, columns: str, order: str) -> Answer:
+@click.option(
+    "--search",
+    default="",
+    metavar="TEXT",
+    help="Only those of which a name, address, serial number, label, group or image has this.",
+)
+@click.option("--no-header", is_flag=True, help="Leave out the line with the columns' names.")
+@click.option("--fold", "folded", is_flag=True, help="Only their names, as one range.")
+def list_(
+    app: App,
+    nodes: str,
+    where: str,
+    columns: str,
+    order: str,
+    search: str,
+    no_header: bool,
+    folded: bool,
+) -> Answer:
     """List nodes: all, or those of RANGE (n[0-3], @group)."""
     chosen = [name for name in columns.split(",") if name]
-    asked = fields_of([*chosen, *([order.removeprefix("-")] if order else [])]) if chosen else ""
-    answer = app.head.get("/v1/nodes", range=nodes, where=where, fields=asked)
-    variables = answer.get("variables") or list(
-        answer["nodes"][0]["state"] if answer["nodes"] else ()
-    )
+    answer = _listed(app, nodes, where, search, [*chosen, *filter(None, [order])], bool(chosen))
+    variables = variables_of(answer)
     if order:
         answer["nodes"] = sort_nodes(answer["nodes"], order, variables)
     kinds = [kind_of(name, variables) for name in chosen]
 
     def show(out: Output) -> None:
-        empty = "no nodes; `layercake apply FILE` brings some"
-        if chosen:
-            rows = [[kind.text(v) for kind in kinds] for v in answer["nodes"]]
-            out.table(list(map(column_of, chosen)), rows, empty=empty)
+        views = answer["nodes"]
+        if not views:
+            out.note(_nothing(app, nodes, where, search))
+        elif folded:
+            out.line(fold([view["name"] for view in views]))
+        elif chosen:
+            rows = [[kind.text(view) for kind in kinds] for view in views]
+            out.table(list(map(column_of, chosen)), rows, header=not no_header)
         else:
-            rows = [_row(view, variables) for view in answer["nodes"]]
-            out.table(_columns(variables), rows, empty=empty)
+            own = list_variables(answer)
+            rows = [list_row(view, own) for view in views]
+            out.table(list_columns(own), rows, header=not no_header)
 
     return Answer(answer, show)
 
 
-def _columns(variables: Sequence[str]) -> list[Column]:
-    """The columns of a list of nodes where none were chosen."""
-    return [
-        Column("NAME"),
-        Column("STATUS", styled=True),
-        *(Column(name.upper(), styled=True) for name in variables),
-        Column("IMAGES"),
-        Column("IP"),
-        Column("SEEN", right=True),
-        Column("DETAIL", flexible=True),
-    ]
+def _listed(
+    app: App, nodes: str, where: str, search: str, names: Sequence[str], some: bool
+) -> dict[str, Any]:
+    """The nodes of a list; of them what the columns `names` need, if only `some` are asked for."""
+    asked = fields_of([name.removeprefix("-") for name in names]) if some and not search else ""
+    answer: dict[str, Any] = app.head.get("/v1/nodes", range=nodes, where=where, fields=asked)
+    if search:
+        answer["nodes"] = [view for view in answer["nodes"] if says(view, search)]
+    return answer
 
 
-def _row(view: Mapping[str, Any], variables: Sequence[str]) -> list[str]:
-    return [
-        view["name"],
-        view["status"],
-        *(view["state"].get(name, "-") for name in variables),
-        _images(view),
-        view["ip"],
-        format_duration(view["last_seen_s"]),
-        view["status_text"],
-    ]
-
-
-def _images(view: Mapping[str, Any]) -> str:
-    """The images of a node: what runs, and what shall run if that is something else."""
-    images = view["images"]
-    if images["running"] == images["wanted"]:
-        return ",".join(image["name"] for image in images["wanted"]) or "-"
-    running = {(image["name"], image["digest"]) for image in images["running"]}
-    wanted = {(image["name"], image["digest"]) for image in images["wanted"]}
-    if running == wanted:
-        return _image_names(running, frozenset())
-    # A digest is shown only where the name alone would hide that it changes.
-    same_name = {name for name, _ in running} & {name for name, _ in wanted}
-    return f"{_image_names(running, same_name)} -> {_image_names(wanted, same_name)}"
-
-
-def _image_names(images: Set[tuple[str, str]], with_digest: Set[str]) -> str:
-    names = [
-        f"{name}@{short_digest(digest)}" if name in with_digest else name
-        for name, digest in sorted(images)
-    ]
-    return ",".join(names) or "-"
+def _nothing(app: App, nodes: str, where: str, search: str) -> str:
+    """Why a list is empty."""
+    total = app.head.get("/v1/status")["nodes"]["total"]
+    if not total:
+        return "no nodes; `layercake apply FILE` brings some"
+    which = f"the nodes of {nodes}" if nodes else f"{total} nodes"
+    asked = " and ".join(filter(None, (where, f"has {search!r} in it" if search else "")))
+    return f"of {which}, none is so: {asked}" if asked else f"{nodes} names none of {total} nodes"
 
 
 @command(node)
@@ -170,7 +174,7 @@ def _facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "status", view["status"] + (f" ({view['status_text']})" if view["status_text"] else "")
     yield "is", _pairs(view["state"])
     yield "wanted", _pairs(view["goal"])
-    yield "images", _images(view)
+    yield "images", images_text(view["images"])
     yield from _network_facts(view)
     yield from _boot_facts(view.get("boots") or {}, view.get("boot_time") or {})
     yield "bmc", f"{bmc['driver']} {bmc['address']}" if bmc else "none: a person switches it"

@@ -62,7 +62,10 @@ class NodeListRoutes:
             return await self._told(request, await self._listing.news(kind, since, ""), kind)
         records = self._asked_for(request, caller, ordered=bool(limit))
         if where:
-            records = await self._queries.matching(records, where, brief=caller.looks_only)
+            bound = caller.groups is not None
+            records = await self._queries.matching(
+                records, where, brief=caller.looks_only, bound=bound
+            )
         more = bool(limit) and len(records) > limit
         records = records[:limit] if more else records
         about = f"{request[RANGE]} {limit} {query.get('after', '')} {caller.groups} {where}"

@@ -174,7 +174,7 @@ def steady_view(record: Record, table: Table, *, brief: bool = False) -> dict[st
         "goal": record.goal_values,
         "wanted": record.node.state,
         "in_use": run == "SYNC" or record.value("image") in ("ACTIVE", "UPDATE"),
-        "stopped": _stops(record),
+        "stopped": stops(record),
         "ours": record.care.ours,
         "images": {"wanted": _images(record.wanted), "running": []},
         "containers": [],
@@ -197,7 +197,7 @@ def steady_view(record: Record, table: Table, *, brief: bool = False) -> dict[st
     }
 
 
-def _stops(record: Record) -> list[str]:
+def stops(record: Record) -> list[str]:
     """Why nothing is done to a node: the kinds of a person's word for it."""
     care = record.care
     stops = {

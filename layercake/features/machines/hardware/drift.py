@@ -68,24 +68,23 @@ def _cards(was: Report, now: Report) -> Iterator[str]:
 def _memory(was: Report, now: Report) -> Iterator[str]:
     if was.dimms and "smbios" not in now.failed:
         have = {dimm.slot: dimm for dimm in now.dimms}
-        found = (_dimm(dimm, have.get(dimm.slot)) for dimm in was.dimms)
-        yield from filter(None, found)
+        for dimm in was.dimms:
+            if line := _dimm(dimm, have.get(dimm.slot)):
+                yield line
     elif now.memory and was.memory and now.memory < was.memory * 0.97:
         yield f"it has {now.memory >> 20} MB of memory, it had {was.memory >> 20} MB"
 
 
 def _dimm(was: Dimm, now: Dimm | None) -> str:
-    """What became of a memory module, "" if it is as it was."""
+    """What is other in a slot, "" for nothing."""
+    place = f"the DIMM in {was.slot}"
     if now is None:
         named = f", serial number {was.serial}" if was.serial else ""
-        return f"the DIMM in {was.slot} is gone ({was.mb} MB{named})"
+        return f"{place} is gone ({was.mb} MB{named})"
     if now.mb != was.mb:
-        return f"the DIMM in {was.slot} has {now.mb} MB, it had {was.mb} MB"
+        return f"{place} has {now.mb} MB, it had {was.mb} MB"
     if was.serial and now.serial and now.serial != was.serial:
-        return (
-            f"the DIMM in {was.slot} is another: its serial number is {now.serial}, it was "
-            f"{was.serial}"
-        )
+        return f"{place} is another: its serial number is {now.serial}, it was {was.serial}"
     return ""
 
 

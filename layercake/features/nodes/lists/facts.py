@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 
 from layercake.base.clock import Clock
 from layercake.features.machines.module import Whereabouts
-from layercake.features.nodes.lists.query import LABEL, PLACE, SEVERAL, TEXTS
-from layercake.features.nodes.views import status_of
+from layercake.features.nodes.lists.query import LABEL, PLACE, TEXTS
+from layercake.features.nodes.views import status_of, stops
 from layercake.fleet.guard_state import Verdict
 from layercake.fleet.store import Record, Store
 from layercake.fleet.wishes import wishes
@@ -65,13 +65,22 @@ class RecordFacts:
         if name == "status":
             return status_of(self.record, self._now, self._why(self.record))[0].value
         node = self.record.node
+        if name in ("boot-set", "agent"):
+            boots = self.record.boots
+            return boots.runs if name == "boot-set" else boots.agent_runs
         if name == "serial" or name.startswith(PLACE):
             return _whereabouts(node.parts.get("machines"), name)
         return str(getattr(node, "state" if name == "wanted" else name.removeprefix("trait:")))
 
     def several(self, name: str) -> Collection[str]:
         """The values of one of SEVERAL."""
-        return self.record.node.groups if name == SEVERAL[0] else self.record.node.macs
+        record = self.record
+        if name == "images":
+            running = record.running if record.value("run") == "SYNC" else ()
+            return {image.name for image in (*record.wanted, *running)}
+        if name == "stopped":
+            return stops(record)
+        return record.node.groups if name == "group" else record.node.macs
 
     def seconds(self, name: str) -> float | None:
         """One of TIMES."""

@@ -7,9 +7,11 @@
 
 A NAME is a variable (power, image), `status`, `wanted`, `name`, `group`, `network`, `ip`, `mac`,
 `trait:arch`, `trait:firmware`, `trait:profile`, `serial`, `place:switch`, `place:port` and the
-other words of a place in the inventory, `label:KEY`, or a time: `unchanged`, `seen` (since its
-agent was last heard) and `unconverged` (for how long it is not as wanted). Times are numbers with
-s, m, h or d. `in` takes a node range for a name, a subnet for an address.
+other words of a place in the inventory, `label:KEY`, `images` (what it runs or shall run),
+`boot-set`, `agent` (the boot set that its agent is of), `stopped` (frozen, maintenance, release),
+or a time: `unchanged`, `seen` (since its agent was last heard) and `unconverged` (for how long it
+is not as wanted). Times are numbers with s, m, h or d. `in` takes a node range for a name, a subnet
+for an address. ALIASES are other words for some; `image` with the name of an image is `images`.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ import ipaddress
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NoReturn, Protocol
 
 from layercake.base.text import nearest, show
 from layercake.inventory.ranges import names_of
+from layercake.inventory.schema import ARCHES, FIRMWARES, STATES
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import number_of
 
@@ -53,8 +57,38 @@ PLACE = "place:"
 PLACES = tuple(f"{PLACE}{word}" for word in ("switch", "port", "relay", "circuit", "remote"))
 HIDDEN = (*PLACES, "serial")
 """What the inventory says of a machine, and viewers are not shown: they cannot guess it, either."""
-TEXTS = ("status", "wanted", "name", "network", "ip", *TRAITS, *PLACES, "serial")
-SEVERAL = ("group", "mac")
+TEXTS = (
+    "status",
+    "wanted",
+    "name",
+    "network",
+    "ip",
+    *TRAITS,
+    *PLACES,
+    "serial",
+    "boot-set",
+    "agent",
+)
+SEVERAL = ("group", "mac", "images", "stopped")
+ALIASES = {
+    "arch": "trait:arch",
+    "firmware": "trait:firmware",
+    "profile": "trait:profile",
+    "rack": "label:rack",
+    "groups": "group",
+    "macs": "mac",
+    "image-set": "images",
+    "bootset": "boot-set",
+    "since": "unchanged",
+}
+"""Other words that people type."""
+VALUES: Mapping[str, Collection[str]] = {
+    "wanted": STATES,
+    "trait:arch": ARCHES,
+    "trait:firmware": FIRMWARES,
+    "stopped": ("frozen", "maintenance", "release"),
+}
+"""What there is no more of."""
 JOINING = ("and", "or", "not", "in")
 
 
@@ -90,16 +124,24 @@ class _Token:
 
 
 def parse(
-    text: str, variables: Mapping[str, Collection[str]], nodes: int = 0, *, brief: bool = False
+    text: str,
+    variables: Mapping[str, Collection[str]],
+    nodes: int = 0,
+    *,
+    brief: bool = False,
+    existing: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> Query:
     """What a text means; `variables` are those of the head's modules with their values, `nodes` is
-    how many there are. `brief`: without the names of HIDDEN. Raises InputError that names the
-    place."""
+    how many there are, `existing` the values that others of the names have at the site. `brief`:
+    without the names of HIDDEN. Raises InputError that names the place."""
     if len(text) > MAX_TEXT:
         raise InputError(
             f"cannot use the query: it has {len(text)} characters, {MAX_TEXT} are possible"
         )
-    return Query(text, _Parser(text, variables, 2 * nodes + SPARE, HIDDEN if brief else ()).whole())
+    hidden = HIDDEN if brief else ()
+    return Query(
+        text, _Parser(text, variables, 2 * nodes + SPARE, hidden, {**VALUES, **existing}).whole()
+    )
 
 
 class _Parser:
@@ -111,11 +153,13 @@ class _Parser:
         variables: Mapping[str, Collection[str]],
         most: int,
         hidden: Collection[str],
+        values: Mapping[str, Collection[str]],
     ) -> None:
         self._text = text
         self._most = most
         self._ranges = 0
         self._variables = variables
+        self._values = values
         known = (*variables, *TEXTS, *SEVERAL, *TIMES, f"{LABEL}KEY")
         self._names = tuple(name for name in known if name not in hidden)
         self._tokens = list(self._split())
@@ -193,6 +237,8 @@ class _Parser:
 
     def _test(self) -> Test:
         name = self._token("a name", sign=False)
+        if name.text not in self._variables:
+            name = replace(name, text=ALIASES.get(name.text, name.text))
         self._tests += 1
         if self._tests > MAX_TESTS:
             self._wrong(name.at, f"there are more than {MAX_TESTS} tests")
@@ -202,7 +248,8 @@ class _Parser:
             self._wrong(
                 name.at,
                 f"nodes have no {show(name.text)}",
-                nearest(name.text, self._names) or f"there are {', '.join(self._names)}",
+                nearest(name.text, (*self._names, *ALIASES))
+                or f"there are {', '.join(self._names)}",
             )
         if self._next("in"):
             return self._within(name.text, self._token("a range", sign=False))
@@ -218,9 +265,11 @@ class _Parser:
             self._wrong(
                 sign.at, f"{name} is no time: {sign.text} says nothing of it", "write = or !="
             )
-        known = self._variables.get(name)
         word = value.text
         equal = sign.text == "="
+        if name == "image" and word in self._values.get("images", ()):
+            name = "images"
+        known = self._variables.get(name) or self._values.get(name)
         if known is not None and word not in known:
             self._wrong(
                 value.at,
