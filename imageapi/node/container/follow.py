@@ -7,7 +7,7 @@ import os
 import selectors
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,7 +21,9 @@ Output = tuple[str, bytes]
 """("out", data), ("err", data); at the end ("exit", the status as text) or ("timeout", b"")."""
 
 
-def run(place: ExecContext, command: Sequence[str], timeout: float, gone: Gone) -> Iterator[Output]:
+def run(
+    place: ExecContext, command: Sequence[str], timeout: float, gone: Gone
+) -> Generator[Output, None, None]:
     """Runs a command and gives what it says. It is killed, with all of its group, after `timeout`
     seconds or when nobody listens any more. Raises OperationFailed if it cannot be started."""
     process = execute.start(place, command, output=subprocess.PIPE, errors=subprocess.PIPE)
@@ -32,7 +34,9 @@ def run(place: ExecContext, command: Sequence[str], timeout: float, gone: Gone) 
     return outputs
 
 
-def _outputs(process: subprocess.Popen[bytes], deadline: float, gone: Gone) -> Iterator[Output]:
+def _outputs(
+    process: subprocess.Popen[bytes], deadline: float, gone: Gone
+) -> Generator[Output, None, None]:
     pidfd = os.pidfd_open(process.pid)
     try:
         yield "begun", b""
