@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +98,7 @@ def main() -> None:
     unit = calibration()
     with tempfile.TemporaryDirectory(prefix="layercake-exec-") as scratch:
         file = Path(scratch) / "found.json"
-        in_namespace(
-            "tests.bench.exec", "--nodes", str(options.nodes), "--found", str(file)
-        )
+        in_namespace("tests.bench.exec", "--nodes", str(options.nodes), "--found", str(file))
         found = json.loads(file.read_text())
     found |= {"sim_rel": round(found["sim_s"] / unit, 1), "calibration_s": round(unit, 3)}
     print(json.dumps(found))

@@ -55,7 +55,6 @@ class NodeRequests:
         self._numbers = itertools.count(1)
         self._of_node: dict[str, dict[int, _Pending]] = {}
         self._pending: dict[int, _Pending] = {}
-        self._turn = asyncio.Lock()
 
     async def request(self, record: Record, request: dict[str, Any], timeout: float = 15.0) -> Any:
         """Sends a request to a node's agent and waits for its answer. Raises Unreachable if none
@@ -70,12 +69,12 @@ class NodeRequests:
         finally:
             self._remove(number)
 
-    async def request_in_turn(
+    async def request_watched(
         self, record: Record, request: dict[str, Any], limits: RequestLimits
     ) -> Any:
-        """The same of one of many nodes that are asked together: each is told when the head can
-        serve it. When nobody waits any more, a node that has begun is told to stop. Raises
-        NotFetched, Unreachable, OperationFailed."""
+        """The same, and it is known whether the node has begun. It is told until it comes; when
+        nobody waits any more, a node that has begun is told to stop. Raises NotFetched,
+        Unreachable, OperationFailed."""
         number, pending = self._place(record, request, limits.most)
         try:
             await self._handed_out(record, pending, limits.fetch_s)
@@ -93,28 +92,20 @@ class NodeRequests:
                 self._sync.push(record)
 
     async def _handed_out(self, record: Record, pending: _Pending, fetch_s: float) -> None:
-        """Returns when the node has the request. Raises NotFetched."""
+        """Tells a node until it has fetched the request. Raises NotFetched."""
         try:
             async with asyncio.timeout(fetch_s):
-                async with self._turn:  # one waits for the head to have room, and not all of them
-                    told = await self._sync.coming.turn(record.node.id, record.cfg_revision)
-                if told:
-                    await self._tell(record, pending)
-                await pending.fetched.wait()
+                while not pending.fetched.is_set():
+                    self._sync.push(record)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(TELL_AGAIN_S):
+                            await pending.fetched.wait()
         except TimeoutError:
             raise NotFetched(
                 f"cannot reach {record.name}: its agent did not answer in {fetch_s:.0f} s; nothing "
                 "was begun there",
                 hint=f"see `layercake node explain {record.name}`",
             ) from None
-
-    async def _tell(self, record: Record, pending: _Pending) -> None:
-        """Tells a node, until it has fetched the request."""
-        while not pending.fetched.is_set():
-            self._sync.push(record)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TELL_AGAIN_S):
-                    await pending.fetched.wait()
 
     def _place(self, record: Record, request: dict[str, Any], most: int) -> tuple[int, _Pending]:
         """Puts a request into a node's desired state. Raises Unreachable."""

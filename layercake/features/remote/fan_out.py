@@ -1,7 +1,9 @@
 """The same done for many, so many at a time, and each result as it comes.
 
-Those that take long must hold up nobody: unless the limit is `strict`, one that has taken SLOW_S
-makes room for the next. Results that nobody takes hold a place, so that memory stays bounded.
+Those that take long must hold up nobody: unless the limit is `strict`, one that was overtaken by as
+many as are done at a time no longer counts, and none counts that has taken SILENT_S while nothing
+came from any. Time alone says nothing: on a busy head all of them take long. Results that nobody
+takes hold their places, so that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-SLOW_S = 1.0
-"""Seconds after which one no longer counts."""
+SILENT_S = 1.0
+"""Seconds without any result after which those that have taken as long no longer count."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -25,20 +27,6 @@ class Limits:
     at_once: int
     strict: bool = False
     total_s: float | None = None
-
-
-class _Place:
-    """One of the places; it is given back once."""
-
-    def __init__(self, places: asyncio.Semaphore) -> None:
-        self._places = places
-        self._taken = True
-
-    def free(self) -> None:
-        """Gives it back."""
-        if self._taken:
-            self._taken = False
-            self._places.release()
 
 
 class FanOut(Generic[Item, Result]):
@@ -57,10 +45,11 @@ class FanOut(Generic[Item, Result]):
         self._late = late
         self._limits = limits
         self._places = asyncio.Semaphore(limits.at_once)
-        self._done: asyncio.Queue[tuple[int, Result, _Place] | BaseException | None]
-        self._done = asyncio.Queue()
+        self._done: asyncio.Queue[tuple[int, Result] | BaseException | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._counted: dict[int, float] = {}  # which have a place, and since when; the oldest first
         self._begun = 0
+        self._moved = 0.0  # when the last one began or was done
 
     async def results(self) -> AsyncGenerator[Result, None]:
         """The results, as they come. What is under way is cancelled when nobody takes them any
@@ -70,7 +59,9 @@ class FanOut(Generic[Item, Result]):
         timer = None
         if self._limits.total_s is not None:
             timer = loop.call_later(self._limits.total_s, self._done.put_nowait, None)
-        starter = loop.create_task(self._start())
+        loops = [loop.create_task(self._start())]
+        if not self._limits.strict:
+            loops.append(loop.create_task(self._watch()))
         try:
             while left:
                 done = await self._done.get()
@@ -78,44 +69,59 @@ class FanOut(Generic[Item, Result]):
                     raise done
                 if done is None:
                     break
-                number, result, place = done
-                left.discard(number)
-                yield result
-                place.free()
+                left.discard(done[0])
+                yield done[1]
+                self._free(done[0])
             begun = self._begun
-            await self._cancel(starter)
+            await self._cancel(loops)
             for number in sorted(left):
                 yield self._late(self._items[number], number < begun)
         finally:
             if timer is not None:
                 timer.cancel()
-            await self._cancel(starter)
+            await self._cancel(loops)
 
     async def _start(self) -> None:
         for number, item in enumerate(self._items):
             await self._places.acquire()
+            self._moved = self._counted[number] = asyncio.get_running_loop().time()
             self._begun = number + 1
             task = asyncio.create_task(self._one(number, item))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _one(self, number: int, item: Item) -> None:
-        place = _Place(self._places)
-        timer = None
-        if not self._limits.strict:
-            timer = asyncio.get_running_loop().call_later(SLOW_S, place.free)
         try:
             result = await self._work(item)
         except Exception as error:  # noqa: BLE001 (whoever takes the results is told)
             self._done.put_nowait(error)
             return
-        finally:
-            if timer is not None:
-                timer.cancel()
-        self._done.put_nowait((number, result, place))
+        self._moved = asyncio.get_running_loop().time()
+        self._done.put_nowait((number, result))
+        if not self._limits.strict:
+            self._pass_overtaken(number)
 
-    async def _cancel(self, starter: asyncio.Task[None]) -> None:
-        tasks = [starter, *self._tasks]
+    def _free(self, number: int) -> None:
+        """Gives a place back, once."""
+        if self._counted.pop(number, None) is not None:
+            self._places.release()
+
+    def _pass_overtaken(self, by: int) -> None:
+        """Those that began long before this one, which is done, no longer count."""
+        while self._counted and (first := next(iter(self._counted))) <= by - self._limits.at_once:
+            self._free(first)
+
+    async def _watch(self) -> None:
+        """Where all that have a place are slow, others begin."""
+        while True:
+            await asyncio.sleep(SILENT_S / 4)
+            late = asyncio.get_running_loop().time() - SILENT_S
+            if self._moved <= late:
+                for number in [n for n, since in self._counted.items() if since <= late]:
+                    self._free(number)
+
+    async def _cancel(self, loops: Sequence[asyncio.Task[None]]) -> None:
+        tasks = [*loops, *self._tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -158,7 +158,7 @@ class Remote:
     ) -> Mapping[str, Any]:
         asked = {**request, "key": secrets.token_hex(8)}
         try:
-            answer: Mapping[str, Any] = await self._requests.request_in_turn(record, asked, limits)
+            answer: Mapping[str, Any] = await self._requests.request_watched(record, asked, limits)
         except OperationFailed as error:
             if _NO_AGENT in error.message:
                 raise OperationFailed(

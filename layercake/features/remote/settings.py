@@ -16,11 +16,11 @@ class FanOutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=1,
             le=10_000,
-            description="So many nodes are asked at the same time. One that takes longer than a "
-            "second no longer counts, so that hung and dead nodes hold up no others; with "
-            "--fan-out each counts until it has answered.",
+            description="So many nodes are asked at the same time. One that was overtaken by as "
+            "many no longer counts, so that hung and dead nodes hold up no others; with "
+            "--fan-out each counts until it is done.",
         ),
-    ] = 512
+    ] = 256
     output_kb: Annotated[
         int,
         Meta(
