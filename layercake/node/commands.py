@@ -21,6 +21,7 @@ from imageapi.node.container import follow
 from imageapi.node.container.execute import ExecContext
 from imageapi.node.imageset.imageset import ImageSet
 from imageapi.spec.fields import command_words
+from layercake.base.files import is_plain_path
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.node.files import RunningImage, running, within
 from minos.agent.files.manifest import Entry
@@ -31,7 +32,6 @@ AT_ONCE = 8
 MAX_OUTPUT = 1 << 20
 """Bytes of a command's output that a node keeps, whatever the head asks for."""
 MAX_S = 3600.0
-MAX_PATH = 4096
 _KEY = re.compile(r"[0-9a-f]{8,64}")
 Answer = Callable[[Mapping[str, Any]], None]
 Content = Callable[[str], bytes]
@@ -68,7 +68,7 @@ class Commands:
             daemon=True,
         ).start()
 
-    def keep(self, keys: Set[str]) -> None:
+    def cancel_others(self, keys: Set[str]) -> None:
         """Calls off all but the requests with these keys, and forgets that they were begun."""
         with self._lock:
             for key in self._running.keys() - keys:
@@ -183,16 +183,3 @@ def _digest(value: object) -> str:
     if not isinstance(value, str) or not _KEY.fullmatch(value):
         raise InputError("cannot write the file: the request has no digest")
     return value
-
-
-def is_plain_path(path: str) -> bool:
-    """Whether a path is absolute, and names a file without `..` and odd characters."""
-    parts = path.split("/")
-    return (
-        path.startswith("/")
-        and len(path) <= MAX_PATH
-        and path.isprintable()
-        and parts[-1] not in ("", ".")
-        and ".." not in parts
-        and all(len(os.fsencode(part)) <= 255 for part in parts)
-    )

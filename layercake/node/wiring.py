@@ -205,14 +205,14 @@ class LateCommands:
         """Begins one."""
         self._made().begin(request, answer)
 
-    def keep(self, keys: Set[str]) -> None:
+    def cancel_others(self, keys: Set[str]) -> None:
         """Calls off all but these."""
         if not self._looked:
             self._looked = True
             if (self._core.config.run / "commands").is_dir():
                 self._made()
         if self._commands is not None:
-            self._commands.keep(keys)
+            self._commands.cancel_others(keys)
 
 
 def _power_off() -> None:

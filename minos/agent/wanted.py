@@ -72,7 +72,7 @@ class Commands(Protocol):
     ) -> None:
         """Begins a request, which `answer` is called for once."""
 
-    def keep(self, keys: Set[str]) -> None:
+    def cancel_others(self, keys: Set[str]) -> None:
         """Calls off all but the requests with these keys."""
 
 
@@ -85,7 +85,7 @@ class NoCommands:
         """See Commands."""
         answer({"ok": False, "error": "cannot do that: this agent carries out no commands"})
 
-    def keep(self, keys: Set[str]) -> None:
+    def cancel_others(self, keys: Set[str]) -> None:
         """See Commands."""
 
 
@@ -181,10 +181,15 @@ class Wanted:
         if (document.get("goal") or {}).get("run") == "SYNC" and machine.value("run") == "INIT":
             machine.discovered({"run": "SYNC"}, "the node is wanted again")
         machine.desired(goal, changed, images.state())
-        requests = document.get("requests") or []
+        self._answer(document.get("requests") or [])
+
+    def _answer(self, requests: Sequence[Mapping[str, Any]]) -> None:
+        """All of the head's requests; what is no longer among them is called off."""
         for request in requests:
             self._request(request)
-        self._commands.keep({str(r.get("key", "")) for r in requests if r.get("kind") in COMMANDS})
+        self._commands.cancel_others(
+            {str(r.get("key", "")) for r in requests if r.get("kind") in COMMANDS}
+        )
 
     def _request(self, request: Mapping[str, Any]) -> None:
         """One of the head's requests; each number is answered once."""

@@ -216,7 +216,7 @@ def copy(
     body = {
         "range": nodes,
         "path": path,
-        "content": base64.b64encode(content).decode(),
+        "content": {"base64": base64.b64encode(content).decode()},
         "mode": _octal(mode) if mode else its_mode,
         "owner": owner,
         "group": group,
@@ -329,11 +329,11 @@ class _Answers:
 
     def _interrupted(self) -> None:
         left = [node for node in self._asked if node not in self._answered]
-        if left:
-            self._app.out.note(
-                f"interrupted: the head has it stopped on {fold(left)}; where a node does not hear "
-                f"of that, it goes on for {self._timeout:g} s at most"
-            )
+        where = f"on {fold(left)}" if left else "where it has begun"
+        self._app.out.note(
+            f"interrupted: the head has it stopped {where}; on a node that does not hear of that, "
+            f"it goes on for {self._timeout:g} s at most"
+        )
 
 
 def nameless(text: str, node: str) -> str:

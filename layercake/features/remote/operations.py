@@ -38,8 +38,6 @@ SMALL = 4096
 MAX_HELD = 64 << 20
 """Bytes of output that wait for whoever asked; what is beyond that is dropped, and counted."""
 SHOWN = 200
-_NO_AGENT = "does not know"
-"""What an agent says of a kind of request that is newer than it (minos.agent.wanted)."""
 _encode = msgspec.json.Encoder().encode
 Work = Callable[[Record], Awaitable[NodeAnswer]]
 
@@ -88,7 +86,7 @@ class Remote:
         wait = _limits(order.timeout_s, most * 4 // 3 + SMALL)
 
         async def work(record: Record) -> NodeAnswer:
-            answer = await self._ask(record, request, wait)
+            answer = await self._send(record, request, wait)
             return _of_command(record.name, answer, order.timeout_s, most)
 
         shown = " ".join(command)[:SHOWN]
@@ -113,7 +111,7 @@ class Remote:
 
         async def work(record: Record) -> NodeAnswer:
             with self._lent(record, digest, data):
-                answer = await self._ask(record, request, wait)
+                answer = await self._send(record, request, wait)
             return NodeAnswer(record.name, changed=answer.get("changed") is not False)
 
         what = f"{len(data)} bytes (blake2b {digest[:12]}) to {path}"[:SHOWN]
@@ -129,7 +127,7 @@ class Remote:
         async def work(record: Record) -> NodeAnswer:
             name = container or (record.wanted[0].name if record.wanted else "")
             request = {"kind": "logs", "container": name, "lines": max(1, min(lines, 10_000))}
-            answer = await self._ask(record, request, wait)
+            answer = await self._send(record, request, wait)
             return NodeAnswer(record.name, text=str(answer.get("text", "")))
 
         return self._lines(_Job(records, "", ""), work, Limits(self._settings.at_once))
@@ -153,19 +151,11 @@ class Remote:
             if not any(other == digest for _, other in self._allowed):
                 self._contents.pop(digest, None)
 
-    async def _ask(
+    async def _send(
         self, record: Record, request: Mapping[str, Any], limits: RequestLimits
     ) -> Mapping[str, Any]:
         asked = {**request, "key": secrets.token_hex(8)}
-        try:
-            answer: Mapping[str, Any] = await self._requests.request_watched(record, asked, limits)
-        except OperationFailed as error:
-            if _NO_AGENT in error.message:
-                raise OperationFailed(
-                    f"cannot do this on {record.name}: its agent is older than the head",
-                    hint="bring a new boot set to it: `layercake boot roll`",
-                ) from None
-            raise
+        answer: Mapping[str, Any] = await self._requests.request_watched(record, asked, limits)
         return answer
 
     async def _lines(self, job: _Job, work: Work, limits: Limits) -> AsyncGenerator[bytes, None]:
@@ -206,13 +196,13 @@ class Remote:
             begun = not isinstance(error, NotFetched)
             answer = NodeAnswer(record.name, begun, error=error.message, hint=error.hint)
         except BaseException:
-            self._tell(job, record, NodeAnswer(record.name, error="it was called off"))
+            self._record_end(job, record, NodeAnswer(record.name, error="it was called off"))
             raise
         answer.seconds = round(time.monotonic() - since, 2)
-        self._tell(job, record, answer)
+        self._record_end(job, record, answer)
         return answer
 
-    def _tell(self, job: _Job, record: Record, answer: NodeAnswer) -> None:
+    def _record_end(self, job: _Job, record: Record, answer: NodeAnswer) -> None:
         """The node's history says how it ended there; never what it said."""
         if job.ended is None or not answer.begun:
             return
@@ -247,8 +237,10 @@ def _of_command(node: str, answer: Mapping[str, Any], timeout_s: float, most: in
             ) from None
         texts[name] = text
     error = "" if status is not None else f"it took longer than {timeout_s:g} s and was killed"
-    out, err = texts["out"], texts["err"]
-    return NodeAnswer(node, exit=status, out=out, err=err, cut=max(0, cut), error=error)
+    answered = NodeAnswer(node, exit=status, cut=max(0, cut), error=error)
+    answered.out = texts["out"]
+    answered.err = texts["err"]
+    return answered
 
 
 def _size(answer: NodeAnswer) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import os
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from layercake.base.files import is_plain_path
 from layercake.features.remote.fan_out import Limits
 from layercake.features.remote.settings import FanOutSettings
 from layercake.kraken.errors import InputError
@@ -37,13 +37,19 @@ class RangeExec(msgspec.Struct, forbid_unknown_fields=True):
     fan_out: AtOnce = 0
 
 
+class FileContent(msgspec.Struct, forbid_unknown_fields=True):
+    """A file's content in base64. A struct of its own: of these the audit log keeps no values."""
+
+    base64: str
+
+
 class RangeCopy(msgspec.Struct, forbid_unknown_fields=True):
-    """A file for the nodes of a range: its `content` in base64, and its absolute `path` in a
-    `container` there, or with "" in minOS itself. For the others see RangeExec."""
+    """A file for the nodes of a range: its `content`, and its absolute `path` in a `container`
+    there, or with "" in minOS itself. For the others see RangeExec."""
 
     range: str
     path: str
-    content: str
+    content: FileContent
     mode: Annotated[int, Meta(ge=0, le=0o7777)] = 0o644
     owner: str = "root"
     group: str = "root"
@@ -79,15 +85,7 @@ def check_command(command: list[str]) -> list[str]:
 
 def check_path(path: str) -> str:
     """A path that a file can be copied to. Raises InputError."""
-    parts = path.split("/")
-    if (
-        not path.startswith("/")
-        or not path.isprintable()
-        or ".." in parts
-        or parts[-1] in ("", ".")
-        or len(path) > 4096
-        or any(len(os.fsencode(part)) > 255 for part in parts)
-    ):
+    if not is_plain_path(path):
         raise InputError(
             f"cannot copy to {path[:80]!r}: it is no absolute path of a file",
             hint="write RANGE:/PATH/NAME, without `..`",
@@ -102,8 +100,9 @@ def check_owner(name: str) -> str:
     return name
 
 
-def content_of(text: str) -> tuple[bytes, str]:
+def content_of(content: FileContent) -> tuple[bytes, str]:
     """The content of a file, and its BLAKE2b digest. Raises InputError."""
+    text = content.base64
     if len(text) > MAX_COPY * 4 // 3 + 4:
         raise InputError(
             f"cannot copy the file: it is larger than {MAX_COPY >> 20} MiB",
