@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench._history import median
+from tests.bench._realagents import real
 from tests.bench.engine import calibration
 from tests.bench.roll import enter
 from tests.bench.roll_sim import Api, converged, cpu_s, in_namespace, site
@@ -84,23 +85,61 @@ def simulated(nodes: int) -> dict[str, Any]:
     }
 
 
+def beside_clush(nodes: int) -> dict[str, Any]:
+    """The real ones, inside a namespace."""
+    with real(nodes) as (agents, sshd):
+        hosts = ",".join(sshd.hosts)
+        ours: list[float] = []
+        theirs: list[float] = []
+        for _ in range(ROUNDS):
+            ours.append(healthy(agents.socket, nodes))
+            begun = time.perf_counter()
+            done = sshd.run("-w", hosts)
+            theirs.append(time.perf_counter() - begun)
+            if done.returncode:
+                raise SystemExit(f"clush has failed: {done.stderr[-500:]}")
+        print(f"exec {ours}, clush {theirs}", file=sys.stderr)
+        sick = round(SICK * nodes)
+        for name in agents.names[:sick]:
+            agents.agents[name].send_signal(signal.SIGSTOP)
+        for name in agents.names[sick : 2 * sick]:
+            agents.agents[name].kill()
+        late = with_sick(agents.socket, nodes - 2 * sick)
+    return {
+        "ratio": round(median(ours) / median(theirs), 3),
+        "exec_s": round(median(ours), 2),
+        "clush_s": round(median(theirs), 2),
+        "sick_rel": round(late / median(ours), 2),
+    }
+
+
 def main() -> None:
     """The simulated nodes, then the real ones."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=SIMULATED)
+    parser.add_argument("--simulated", type=int, default=SIMULATED)
+    parser.add_argument("--real", type=int, default=REAL)
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("--found", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
         enter(options.inside)
-        Path(options.found).write_text(json.dumps(simulated(options.nodes)))
+        work = simulated if options.simulated else beside_clush
+        found = work(options.simulated or options.real)
+        Path(options.found).write_text(json.dumps(found))
         return
     unit = calibration()
-    with tempfile.TemporaryDirectory(prefix="layercake-exec-") as scratch:
-        file = Path(scratch) / "found.json"
-        in_namespace("tests.bench.exec", "--nodes", str(options.nodes), "--found", str(file))
-        found = json.loads(file.read_text())
-    found |= {"sim_rel": round(found["sim_s"] / unit, 1), "calibration_s": round(unit, 3)}
+    found = {}
+    for many, few in ((0, options.real), (options.simulated, 0)):
+        if not many and not few:
+            continue
+        with tempfile.TemporaryDirectory(prefix="layercake-exec-") as scratch:
+            file = Path(scratch) / "found.json"
+            sizes = ("--simulated", str(many), "--real", str(few))
+            in_namespace("tests.bench.exec", *sizes, "--found", str(file))
+            found |= json.loads(file.read_text())
+    if options.simulated:
+        found["sim_rel"] = round(found["sim_s"] / unit, 1)
+    found["calibration_s"] = round(unit, 3)
     print(json.dumps(found))
 
 

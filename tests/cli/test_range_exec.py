@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import signal
-import socketserver
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -130,38 +130,25 @@ def test_hostile_output_does_not_reach_a_terminal(
 
 def test_an_interrupt_says_what_goes_on(tmp_path: Path) -> None:
     """The head is left in the middle: what is known of it is said."""
-    with socketserver.UnixStreamServer(str(tmp_path / "s"), _Slow) as server:
-        server.timeout = patience(30.0)
-        program = [sys.executable, "-m", "layercake.cli.main", "--socket", str(tmp_path / "s")]
-        with subprocess.Popen(
-            [*program, "node", "exec", "n[0-3]", "--timeout", "7", "--no-fold", "sleep", "600"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as running:
-            server.handle_request()
-            assert running.stdout is not None and running.stdout.readline() == "n0: x\n"
-            running.send_signal(signal.SIGINT)
-            _, errors = running.communicate(timeout=patience(30))
-    for held in _HELD:
-        held.close()
+    path = tmp_path / "s"
+    program = [sys.executable, "-m", "layercake.cli.main", "--socket", str(path)]
+    words = ["node", "exec", "n[0-3]", "--timeout", "7", "--no-fold", "sleep", "600"]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        listener.settimeout(patience(30.0))
+        pipe = subprocess.PIPE
+        with subprocess.Popen([*program, *words], text=True, stdout=pipe, stderr=pipe) as running:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                head = "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n"
+                connection.sendall((head + lines(answer("n0", "x\n"))).encode())
+                assert running.stdout is not None and running.stdout.readline() == "n0: x\n"
+                running.send_signal(signal.SIGINT)
+                _, errors = running.communicate(timeout=patience(30))
     assert running.returncode == 130, errors
     assert "it stopped on n[1-3]" in errors and "7 s at most" in errors
-
-
-class _Slow(socketserver.StreamRequestHandler):
-    """A head that answers for the first node, and goes on; the client ends it."""
-
-    def handle(self) -> None:
-        self.request.recv(65536)
-        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n")
-        self.wfile.write(lines(answer("n0", "x\n")).encode())
-        self.wfile.flush()
-        # What stands below keeps the connection open: it ends with the one who holds it.
-        _HELD.append(self.request.dup())
-
-
-_HELD: list[Any] = []
 
 
 def test_logs_of_many(run: Run, head: CannedApi) -> None:
