@@ -191,7 +191,7 @@ class LateCommands:
         self._commands: Commands | None = None
         self._looked = False
 
-    def _made(self) -> Commands:
+    def _loaded(self) -> Commands:
         if self._commands is None:
             from layercake.node.commands import Commands
             from minos.agent.head_link.content_client import ContentClient
@@ -203,14 +203,14 @@ class LateCommands:
 
     def begin(self, request: Mapping[str, Any], answer: Answer) -> None:
         """Begins one."""
-        self._made().begin(request, answer)
+        self._loaded().begin(request, answer)
 
     def cancel_others(self, keys: Set[str]) -> None:
         """Calls off all but these."""
         if not self._looked:
             self._looked = True
             if (self._core.config.run / "commands").is_dir():
-                self._made()
+                self._loaded()
         if self._commands is not None:
             self._commands.cancel_others(keys)
 

@@ -1,7 +1,7 @@
 """A head and many real agents on this machine, and an sshd beside them, in one network namespace.
 
-Each agent is a process of its own (`python -m layercake.node.main`), as it runs on a node, without
-images. It is joined by a real join, with a token as a boot would bring it.
+Each agent runs under its supervisor in namespaces of its own (vm-testbed/hostnode.py), as on a
+node, without images. It is joined by a real join, with a token as a boot would bring it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from tests.bench.roll_sim import Api
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "vm-testbed"))
 
-from hostnode import ask_for_token  # noqa: E402 (the path is needed)
+from hostnode import HeadNamespace, HostNode, ask_for_token  # noqa: E402 (the path is needed)
 
 ADDRESS = "10.97.0.1"
+FIRST = 20
+"""The last byte of the first node's address."""
 SSH_PORT = 2222
 BATCH = 8
 LIMIT_S = 300.0
@@ -37,11 +39,16 @@ LIMIT_S = 300.0
 class RealAgents:
     """`count` agents, by their names."""
 
-    def __init__(self, directory: Path, count: int) -> None:
+    def __init__(self, namespace: str, directory: Path, count: int) -> None:
         self.directory = directory
         self.socket = directory / "api.sock"
+        head = HeadNamespace(ADDRESS)
+        head.name = namespace
         self.names = [f"r{number:03d}" for number in range(count)]
-        self.agents: dict[str, subprocess.Popen[bytes]] = {}
+        self.nodes = {
+            name: HostNode(head, name, FIRST + number, directory / name)
+            for number, name in enumerate(self.names)
+        }
         self._head: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -56,11 +63,7 @@ class RealAgents:
             self._head = subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log)
         self._wait("the head answers", self.socket.exists)
         api = Api(self.socket)
-        inventory = {
-            "nodes": {
-                name: {"mac": _mac(n), "ip": _address(n)} for n, name in enumerate(self.names)
-            }
-        }
+        inventory = {"nodes": {n.name: {"mac": n.mac, "ip": n.ip} for n in self.nodes.values()}}
         api.ask("POST", "/v1/inventory/apply", {"yaml": yaml.safe_dump(inventory)})
         nodes = {n["name"]: n["id"] for n in api.ask("GET", "/v1/nodes?fields=name,id")["nodes"]}
         for first in range(0, len(self.names), BATCH):
@@ -72,27 +75,9 @@ class RealAgents:
         self._wait("all have joined", lambda: self._in_sync(api) == len(self.names))
 
     def _begin(self, name: str, node: str, token: Path, data: Path) -> None:
-        run = self.directory / name
-        run.mkdir()
-        arguments = {
-            "head": f"https://{ADDRESS}:8443",
-            "ca": str(data / "pki" / "ca.pem"),
-            "node": node,
-            "token-file": str(token),
-            "run": str(run),
-            "sync": f"{ADDRESS}:31415",
-            "name": name,
-            "mac": _mac(self.names.index(name)),
-        }
-        words = [word for key, value in arguments.items() for word in (f"--{key}", value)]
-        with (self.directory / f"{name}.log").open("wb") as log:
-            self.agents[name] = subprocess.Popen(
-                ["/usr/bin/python3", "-sSB", "-m", "layercake.node.main", *words],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        ca = data / "pki" / "ca.pem"
+        head = f"https://{ADDRESS}:8443"
+        self.nodes[name].start(node, token.read_text(), head, ca, f"{ADDRESS}:31415")
 
     @staticmethod
     def _in_sync(api: Api) -> int:
@@ -109,20 +94,19 @@ class RealAgents:
 
     def stop(self) -> None:
         """Ends them all."""
-        for process in (*self.agents.values(), *([self._head] if self._head else ())):
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGCONT)
-                process.kill()
-        for process in (*self.agents.values(), *([self._head] if self._head else ())):
-            process.wait()
+        for node in self.nodes.values():
+            node.stop()
+        if self._head is not None:
+            self._head.terminate()
+            self._head.wait()
 
+    def hang(self, name: str) -> None:
+        """The agent of a node stands still."""
+        os.kill(self.nodes[name].agent, signal.SIGSTOP)
 
-def _mac(number: int) -> str:
-    return f"52:54:00:00:{number >> 8:02x}:{number & 255:02x}"
-
-
-def _address(number: int) -> str:
-    return f"{ADDRESS.rpartition('.')[0]}.{20 + number}"
+    def kill(self, name: str) -> None:
+        """A node is gone."""
+        self.nodes[name].stop()
 
 
 class Sshd:
@@ -186,11 +170,11 @@ class Sshd:
 
 
 @contextlib.contextmanager
-def real(count: int) -> Iterator[tuple[RealAgents, Sshd]]:
+def real(namespace: str, count: int) -> Iterator[tuple[RealAgents, Sshd]]:
     """Both, inside the namespace."""
     with tempfile.TemporaryDirectory(prefix="lcx-", dir="/tmp") as scratch:
         directory = Path(scratch)
-        agents = RealAgents(directory, count)
+        agents = RealAgents(namespace, directory, count)
         sshd = Sshd(directory, count)
         try:
             agents.start()

@@ -85,9 +85,9 @@ def simulated(nodes: int) -> dict[str, Any]:
     }
 
 
-def beside_clush(nodes: int) -> dict[str, Any]:
+def beside_clush(namespace: str, nodes: int) -> dict[str, Any]:
     """The real ones, inside a namespace."""
-    with real(nodes) as (agents, sshd):
+    with real(namespace, nodes) as (agents, sshd):
         hosts = ",".join(sshd.hosts)
         ours: list[float] = []
         theirs: list[float] = []
@@ -101,9 +101,9 @@ def beside_clush(nodes: int) -> dict[str, Any]:
         print(f"exec {ours}, clush {theirs}", file=sys.stderr)
         sick = round(SICK * nodes)
         for name in agents.names[:sick]:
-            agents.agents[name].send_signal(signal.SIGSTOP)
+            agents.hang(name)
         for name in agents.names[sick : 2 * sick]:
-            agents.agents[name].kill()
+            agents.kill(name)
         late = with_sick(agents.socket, nodes - 2 * sick)
     return {
         "ratio": round(median(ours) / median(theirs), 3),
@@ -123,8 +123,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.inside:
         enter(options.inside)
-        work = simulated if options.simulated else beside_clush
-        found = work(options.simulated or options.real)
+        if options.simulated:
+            found = simulated(options.simulated)
+        else:
+            found = beside_clush(options.inside, options.real)
         Path(options.found).write_text(json.dumps(found))
         return
     unit = calibration()

@@ -32,7 +32,7 @@ def answer(node: str, out: str = "", err: str = "", **more: Any) -> dict[str, An
     return {"node": node, "exit": 0, **encoded, **more}
 
 
-FAILED = {"exit": None, "begun": False}
+FAILED: dict[str, Any] = {"exit": None, "begun": False}
 MIXED = lines(
     answer("n0", "same\n"),
     answer("n1", "other\n", "why\n", exit=3),

@@ -185,7 +185,7 @@ def _shown_as_it_comes(app: App, stream: Iterator[bytes], output: dict[str, byte
 
 
 @command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path))
 @click.argument("target", metavar="RANGE:PATH")
 @_in_image("The image to write it into; without, into minOS itself.")
 @click.option("--mode", default="", metavar="OCTAL", help="Its mode; that of FILE if not given.")
