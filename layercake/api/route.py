@@ -139,7 +139,8 @@ def routes_of(handlers: object) -> list[Route]:
 
 
 async def while_there(request: web.Request, work: Coroutine[Any, Any, Any]) -> Any:
-    """What comes of work that changes nothing; it is given up when who asked for it has left."""
+    """What comes of work; it is cancelled when who asked for it has left. Raises
+    ConnectionResetError then."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():

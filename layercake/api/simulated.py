@@ -19,6 +19,8 @@ ROUTES: Mapping[tuple[str, str], str] = {
     ("POST", "/v1/nodes/{name}/exec"): "run a command on",
     ("GET", "/v1/nodes/{name}/logs"): "read the logs of",
     ("GET", "/v1/nodes/{name}/follow"): "read the logs of",
+    ("GET", "/v1/logs"): "read the logs of",
+    ("POST", "/v1/nodes/copy"): "copy files to",
     ("GET", "/v1/nodes/{name}/console"): "open the console of",
     ("GET", "/v1/nodes/{name}/console/write"): "open the console of",
     ("GET", "/v1/nodes/{name}/console/log"): "read the console of",

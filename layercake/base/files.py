@@ -44,3 +44,16 @@ def read_json(path: Path) -> Any:
         return parse_json(path.read_bytes())
     except FileNotFoundError:
         return None
+
+
+def is_plain_path(path: str) -> bool:
+    """Whether a path is absolute, and names a file without `..` and odd characters."""
+    parts = path.split("/")
+    return (
+        path.startswith("/")
+        and len(path) <= 4096
+        and path.isprintable()
+        and parts[-1] not in ("", ".")
+        and ".." not in parts
+        and all(len(os.fsencode(part)) <= 255 for part in parts)
+    )

@@ -71,6 +71,7 @@ COMMANDS = {
     "tpm": "layercake.features.tpm.commands",
     "files": "layercake.features.files.commands",
     "ssh-known-hosts": "layercake.features.files.commands",
+    "shell-groups": "layercake.cli.shell_groups",
     "docs": "layercake.cli.docs",
 }
 """Each command and the module that it stands in, which is imported when the command is used and not

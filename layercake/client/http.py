@@ -64,10 +64,17 @@ class Client:
             return response.read().decode(errors="replace")
 
     def stream(
-        self, method: str, path: str, *, body: Mapping[str, Any] | None = None, **query: Query
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        **query: Query,
     ) -> Iterator[bytes]:
-        """An answer as it comes, for as long as it takes."""
-        with self._open(method, path, query, body=body, timeout=None) as response:
+        """An answer as it comes, for as long as it takes. `timeout` is in seconds, for each piece
+        of it."""
+        with self._open(method, path, query, body=body, timeout=timeout) as response:
             while data := response.read1(_PIECE):
                 yield data
 

@@ -194,6 +194,10 @@ NODE_EXEC_ENDED = EventKind(
     "A command that a person ran has ended; never what it said.",
     private=True,
 )
+NODE_COPY = EventKind("node.copy", _I, "A person copies a file to nodes.", private=True)
+NODE_COPIED = EventKind(
+    "node.copied", _I, "How the copy of a file to the node has ended.", private=True
+)
 NODE_CONSOLE = EventKind(
     "node.console", _I, "A person opens the node's console to write to it.", private=True
 )
@@ -355,6 +359,8 @@ EVENTS: tuple[EventKind, ...] = (
     NODE_FLOODS,
     NODE_EXEC,
     NODE_EXEC_ENDED,
+    NODE_COPY,
+    NODE_COPIED,
     NODE_CONSOLE,
     NODE_CONSOLE_LEFT,
     NODE_CLEAR_FAILED,

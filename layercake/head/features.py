@@ -18,6 +18,7 @@ from layercake.features.machines.feature import FEATURE as MACHINES
 from layercake.features.nodes.feature import FEATURE as NODES
 from layercake.features.power.feature import FEATURE as POWER
 from layercake.features.releases.feature import FEATURE as RELEASES
+from layercake.features.remote.feature import FEATURE as REMOTE
 from layercake.features.rolls.feature import FEATURE as ROLLS
 from layercake.features.slurm.feature import FEATURE as SLURM
 from layercake.features.status.feature import FEATURE as STATUS
@@ -44,6 +45,7 @@ FEATURES: tuple[Feature, ...] = (
     SLURM,
     RELEASES,
     NODES,
+    REMOTE,
     EVENTS,
     POWER,
     AUTHORITY,

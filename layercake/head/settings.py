@@ -25,6 +25,7 @@ from layercake.features.access.settings import AccessSettings, AuditSettings
 from layercake.features.authority.settings import CertificateSettings, RotationSettings
 from layercake.features.guard.settings import GuardSettings
 from layercake.features.logs.settings import LogSettings
+from layercake.features.remote.settings import FanOutSettings
 from layercake.features.webhooks.settings import WebhookSettings
 from layercake.head import modules
 from layercake.head.addresses import reached_at
@@ -216,6 +217,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "for people."
         ),
     ] = {}
+    fan_out: Annotated[
+        FanOutSettings, Meta(description="Commands, logs and copies of many nodes at once.")
+    ] = FanOutSettings()
     modules: Annotated[
         dict[str, SiteModule], Meta(description="The site's own modules, by name.")
     ] = {}
@@ -389,6 +393,7 @@ _NEWER = (
     "webhooks",
     "log_events",
     "logs",
+    "fan_out",
     "dashboard_url",
     "simulated",
 )

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from minos.agent.wanted import no_orders
 from minos.agent.worker import Handler, Worker
 
 if TYPE_CHECKING:
+    from layercake.node.commands import Answer, Commands
     from layercake.node.serving import Serving
     from minos.agent.metadata.service import Metadata
     from minos.erase.orders import Orders
@@ -193,6 +194,41 @@ class LateOrders:
         return self._orders.carry_out(settled, request)
 
 
+class LateCommands:
+    """What the head asks many nodes for at once (minos.agent.wanted.Commands): nothing of it is
+    imported before it does, or finds what an agent before this one has begun."""
+
+    def __init__(self, core: AgentCore, images: ImageSet, root: Path | None) -> None:
+        self._core = core
+        self._images = images
+        self._root = root
+        self._commands: Commands | None = None
+        self._looked = False
+
+    def _loaded(self) -> Commands:
+        if self._commands is None:
+            from layercake.node.commands import Commands
+            from minos.agent.head_link.content_client import ContentClient
+
+            config = self._core.config
+            content = ContentClient(config)
+            self._commands = Commands(self._images, config.run, content, self._root)
+        return self._commands
+
+    def begin(self, request: Mapping[str, Any], answer: Answer) -> None:
+        """Begins one."""
+        self._loaded().begin(request, answer)
+
+    def cancel_others(self, keys: Set[str]) -> None:
+        """Calls off all but these."""
+        if not self._looked:
+            self._looked = True
+            if (self._core.config.run / "commands").is_dir():
+                self._loaded()
+        if self._commands is not None:
+            self._commands.cancel_others(keys)
+
+
 def _power_off() -> None:
     os.sync()
     syscalls.reboot(syscalls.RB_POWER_OFF)
@@ -238,6 +274,7 @@ def make(
         network,
         preparing,
         orders=LateOrders().carry_out if owner else no_orders,
+        commands=LateCommands(core, images, Path("/") if owner else None),
         power_off=_power_off if owner else None,
         clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
         clock_ns=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME),

@@ -6,9 +6,10 @@ would, and each gets a session as a join would give it, whose keys go to a file 
 reads. From there on nothing is simulated on the head's side.
 
     python -m layercake.sim.bulk head DIRECTORY NODES HELLO_S
-    python -m layercake.sim.bulk fleet DIRECTORY
+    python -m layercake.sim.bulk fleet DIRECTORY [SILENT HUNG]
 
-SIGUSR1 makes SILENT_SHARE of the agents fall silent; SIGUSR2 brings them back.
+SIGUSR1 makes a share SILENT of the agents fall silent, and a share HUNG answer no requests; SIGUSR2
+brings them back.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ async def serve(directory: Path, count: int, hello_s: float) -> None:
         await head.stop()
 
 
-async def play(directory: Path) -> None:
+async def play(directory: Path, silent: float = SILENT_SHARE, hung: float = 0.0) -> None:
     """The fleet, until SIGTERM."""
     data = json.loads((directory / KEYS).read_text())
     layout = Layout.from_wire(data["layout"])
@@ -153,12 +154,21 @@ async def play(directory: Path) -> None:
         own=False,
         connections=CONNECTIONS,
     )
-    some = [a["name"] for a in data["agents"]][: round(len(data["agents"]) * SILENT_SHARE)]
+    names = [a["name"] for a in data["agents"]]
+    first = round(len(names) * silent)
+    then = first + round(len(names) * hung)
+
+    def harm(harmed: bool) -> None:
+        fleet.darken(names[:first], dark=harmed)
+        for name in names[first:then]:
+            if (agent := fleet.machines[name].agent) is not None:
+                agent.hung = harmed
+
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_signal_handler(signal.SIGUSR1, lambda: fleet.darken(some, dark=True))
-    loop.add_signal_handler(signal.SIGUSR2, lambda: fleet.darken(some, dark=False))
+    loop.add_signal_handler(signal.SIGUSR1, harm, True)
+    loop.add_signal_handler(signal.SIGUSR2, harm, False)
     await fleet.start()
     for a in data["agents"]:
         facts = Facts(
@@ -182,7 +192,7 @@ def main() -> None:
     asyncio.run(
         serve(Path(directory), int(numbers[0]), float(numbers[1]))
         if part == "head"
-        else play(Path(directory))
+        else play(Path(directory), *map(float, numbers))
     )
     if profile:
         profile.disable()

@@ -26,7 +26,7 @@ from minos.agent.head_link.sync_socket import SyncSocket
 from minos.agent.machine import ALIVE, VOUCHES, Machine
 from minos.agent.state import Session
 from minos.agent.swap import Swap
-from minos.agent.wanted import NodeImages, Orders, Wanted, check, no_orders
+from minos.agent.wanted import NO_COMMANDS, Commands, NodeImages, Orders, Wanted, check, no_orders
 from minos.agent.worker import Done, Worker
 from minos.events import BUTTON
 
@@ -152,6 +152,7 @@ class Agent:
         files: NodeFiles,
         *,
         orders: Orders = no_orders,
+        commands: Commands = NO_COMMANDS,
         power_off: Callable[[], None] | None = None,
         clock: Callable[[], float],
         clock_ns: Callable[[], int],
@@ -163,6 +164,7 @@ class Agent:
         self._network = network
         self._files = files
         self._orders = orders
+        self._commands = commands
         self._clock = clock
         self._clock_ns = clock_ns
         self._selector = selectors.PollSelector()
@@ -225,6 +227,7 @@ class Agent:
             core.file,
             self._worker.interrupt,
             partial(self._orders, self._hardware.settled),
+            self._commands,
         )
         self._work = Work(session, sync, machine, wanted)
         self._ends.watch()  # a container's descriptor that was closed may have had the number

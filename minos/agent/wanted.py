@@ -4,7 +4,7 @@ the head's requests."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Protocol
 
@@ -60,6 +60,36 @@ def no_orders(settled: Settled, request: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 _NO_ORDERS = partial(no_orders, lambda: False)
+COMMANDS = ("exec", "copy")
+"""The kinds of requests that go on for as long as they stand in the desired state."""
+
+
+class Commands(Protocol):
+    """What the head asks many nodes for at once (layercake.node.commands)."""
+
+    def begin(
+        self, request: Mapping[str, Any], answer: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        """Begins a request, which `answer` is called for once."""
+
+    def cancel_others(self, keys: Set[str]) -> None:
+        """Calls off all but the requests with these keys."""
+
+
+class NoCommands:
+    """Of an agent that carries none out."""
+
+    def begin(
+        self, request: Mapping[str, Any], answer: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        """See Commands."""
+        answer({"ok": False, "error": "cannot do that: this agent carries out no commands"})
+
+    def cancel_others(self, keys: Set[str]) -> None:
+        """See Commands."""
+
+
+NO_COMMANDS = NoCommands()
 
 
 def check(document: object) -> None:
@@ -113,6 +143,7 @@ class Wanted:
         file: SessionFile,
         interrupt: Callable[[], None],
         orders: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _NO_ORDERS,
+        commands: Commands = NO_COMMANDS,
     ) -> None:
         self.revision = 0
         self._images = images
@@ -121,6 +152,7 @@ class Wanted:
         self._file = file
         self._interrupt = interrupt
         self._orders = orders
+        self._commands = commands
         self._answered: set[int] = set()
         self._anew = True
 
@@ -149,8 +181,15 @@ class Wanted:
         if (document.get("goal") or {}).get("run") == "SYNC" and machine.value("run") == "INIT":
             machine.discovered({"run": "SYNC"}, "the node is wanted again")
         machine.desired(goal, changed, images.state())
-        for request in document.get("requests") or []:
+        self._answer(document.get("requests") or [])
+
+    def _answer(self, requests: Sequence[Mapping[str, Any]]) -> None:
+        """All of the head's requests; what is no longer among them is called off."""
+        for request in requests:
             self._request(request)
+        self._commands.cancel_others(
+            {str(r.get("key", "")) for r in requests if r.get("kind") in COMMANDS}
+        )
 
     def _request(self, request: Mapping[str, Any]) -> None:
         """One of the head's requests; each number is answered once."""
@@ -168,6 +207,8 @@ class Wanted:
             name = str(request.get("container", ""))
             lines = max(1, min(request.get("lines", 200), 10_000))
             threading.Thread(target=self._logs, args=(number, name, lines), daemon=True).start()
+        elif request.get("kind") in COMMANDS:
+            self._commands.begin(request, lambda body: self._link.answer(number, dict(body)))
         elif request.get("kind") in ("erase", "clear-tpm"):
             threading.Thread(
                 target=self._ordered, args=(number, dict(request)), daemon=True

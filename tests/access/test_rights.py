@@ -36,6 +36,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "RangeRequest": {},
     "StateRequest": {"state": "up"},
     "ExecRequest": {"command": ["true"]},
+    "RangeExec": {"command": ["true"]},
+    "RangeCopy": {"path": "/tmp/x", "content": {"base64": "eA=="}},
     "PowerRequest": {"action": "on"},
     "SetupRequest": {},
     "CapRequest": {"watts": 300},
@@ -192,7 +194,12 @@ async def test_no_body_is_larger_than_its_route_says(world: World, api: Any) -> 
     headers = await token(world.head, "admin", "admin", may_exec=True)
     with_body = [route for route in ROUTES if route.body is not None]
     large = {route.path for route in with_body if route.most > SMALL_BODY}
-    assert large == {"/v1/inventory/plan", "/v1/inventory/apply", "/v1/files/diff"}
+    assert large == {
+        "/v1/inventory/plan",
+        "/v1/inventory/apply",
+        "/v1/files/diff",
+        "/v1/nodes/copy",
+    }
     for route in with_body:
         if route.path not in large:
             path, _ = request(route, OWN)

@@ -137,10 +137,11 @@ def cpu_s(pid: int) -> float:
 
 @contextlib.contextmanager
 def site(
-    nodes: int, hello_s: float = 5.0
+    nodes: int, hello_s: float = 5.0, shares: tuple[float, ...] = ()
 ) -> Iterator[tuple[Path, subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
     """The head's API socket, the head and the agents, which say HELLO each `hello_s` seconds,
-    inside the namespace."""
+    inside the namespace. `shares` are those of the agents that SIGUSR1 has fall silent, and
+    hang."""
     directory = Path(tempfile.mkdtemp(prefix="layercake-sim-"))
     processes: list[subprocess.Popen[bytes]] = []
 
@@ -156,7 +157,7 @@ def site(
             if head.poll() is not None or time.monotonic() > end:
                 raise SystemExit("the head does not come up")
             time.sleep(0.1)
-        yield directory / "api.sock", head, start("fleet")
+        yield directory / "api.sock", head, start("fleet", *map(str, shares))
     except (OSError, http.client.HTTPException) as error:
         raise SystemExit(f"the head does not answer: {error!r}") from error
     finally:

@@ -45,7 +45,7 @@ NOUNS = {
     "report",
 }
 OTHERS: dict[str, set[str]] = {  # what else stands on a storey, and is no noun
-    "layercake/cli": {"main", "boot_build", "new", "check", "sim", "watch", "docs"}
+    "layercake/cli": {"main", "boot_build", "new", "check", "sim", "watch", "docs", "shell_groups"}
 }
 
 
@@ -127,6 +127,7 @@ FEATURES = NOUNS | {
     "authority",
     "disks",
     "logs",
+    "remote",
     "slurm",
     "status",
     "thermal",

@@ -22,6 +22,7 @@ ALONE = {
     "logs",
     "power",
     "releases",
+    "remote",
     "slurm",
     "status",
     "tpm",

@@ -155,6 +155,25 @@ def test_join_start_roll_log_stop(rig: Rig, images: dict[str, dict[str, Any]]) -
     assert rig.container() == 0
 
 
+def test_a_command_runs_once_and_is_killed_when_nobody_waits(rig: Rig) -> None:
+    head = rig.head
+    rig.start()
+    head.wait_for(run="SYNC")
+    asked = {"kind": "exec", "timeout_s": 600, "most": 1000, "container": ""}
+    head.ask(3, **asked, key="a" * 16, command=["echo", "hello"])
+    head.wait(lambda: 3 in head.answers)
+    assert head.answers[3]["exit"] == 0 and head.answers[3]["out"] == "aGVsbG8K"
+    head.ask(4, kind="copy", key="c" * 16, path="/x", digest="0" * 64)
+    head.wait(lambda: 4 in head.answers)
+    assert "system that is not ours" in head.answers[4]["error"]
+    file = rig.directory / "pid"
+    head.ask(5, **asked, key="b" * 16, command=["sh", "-c", f"echo $$ > {file}; exec sleep 600"])
+    head.wait(lambda: file.exists() and bool(file.read_text().strip()))
+    head.want([])
+    head.wait(lambda: not Path(f"/proc/{file.read_text().strip()}").exists())
+    assert 5 not in head.answers
+
+
 def test_a_node_that_was_to_go_off_comes_back_when_it_is_wanted_again(
     rig: Rig, images: dict[str, dict[str, Any]]
 ) -> None:

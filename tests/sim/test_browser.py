@@ -220,6 +220,7 @@ def test_without_root_it_runs_in_a_user_namespace() -> None:
 
 BODIES: dict[str, Any] = {
     "/v1/nodes/{name}/exec": {"command": ["true"]},
+    "/v1/nodes/copy": {"range": NODE, "path": "/tmp/x", "content": {"base64": "eA=="}},
     "/v1/nodes/{name}/disks/wipe": {"disk": "sda", "mark": "0"},
     "/v1/tpms/accept": {"range": NODE},
     "/v1/machines/accept": {"range": NODE},
@@ -237,7 +238,8 @@ def test_what_a_simulated_node_cannot_do_says_so(sim: Launched, method: str, pat
     place = path.replace("{name}", "one" if image else NODE).replace("{mac}", NODE)
     query = (
         f"?range={NODE}"
-        if path in ("/v1/power/cap", "/v1/consoles", "/v1/consoles/search") and method == "GET"
+        if path in ("/v1/power/cap", "/v1/consoles", "/v1/consoles/search", "/v1/logs")
+        and method == "GET"
         else ""
     )
     with pytest.raises(OperationFailed, match=SAID) as caught:

@@ -20,11 +20,12 @@ from layercake.agents.intake import NodeEventIntake
 from layercake.agents.sync import Sync
 from layercake.base.text import parse_json, whole_number
 from layercake.fleet.store import Record
-from layercake.kraken.errors import LayercakeError, OperationFailed, Refused
+from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 from layercake.moduleapi.fast_response import FastResponse, PlainRequest
 
 DESIRED = "/node/v1/desired"
 EVENTS = "/node/v1/events"
+ANSWERS = "/node/v1/answers/"
 """What nodes ask most."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -50,7 +51,7 @@ class NodeApi:
         self._routes = (
             NodeRoute("GET", DESIRED, self._desired),
             NodeRoute("POST", EVENTS, self._events),
-            NodeRoute("POST", "/node/v1/answers/{id}", self._answer),
+            NodeRoute("POST", ANSWERS + "{id}", self._answer),
             *features,
         )
 
@@ -80,16 +81,24 @@ class NodeApi:
         return json_answer({"taken": taken})
 
     async def _answer(self, record: Record, request: web.Request) -> web.Response:
-        body = await json_body(request)
+        number = whole_number(request.match_info["id"], 1 << 63)
+        try:
+            body = await json_body(request, self._requests.most(record, number))
+        except InputError as error:  # whoever waits for it need not wait any more
+            self._requests.resolve(record, number, {"ok": False, "error": error.message})
+            raise
+        return json_answer(self._resolved(record, number, body))
+
+    def _resolved(self, record: Record, number: int | None, body: Any) -> dict[str, Any]:
         if not isinstance(body, dict):
             raise OperationFailed("cannot take the answer: it is not an object")
-        number = whole_number(request.match_info["id"], 1 << 63)
-        return json_answer({"taken": self._requests.resolve(record, number, body)})
+        return {"taken": self._requests.resolve(record, number, body)}
 
     def quick(self, asked: PlainRequest) -> FastResponse | None:
-        """What nodes ask most, out of hand: their desired state, and to take events. What is
-        refused is left to the routes, which say why."""
-        if asked.path != (DESIRED if asked.body is None else EVENTS):
+        """What nodes ask most, out of hand: their desired state, to take events, and answers. What
+        is refused is left to the routes, which say why."""
+        is_answer = asked.body is not None and asked.path.startswith(ANSWERS)
+        if not is_answer and asked.path != (DESIRED if asked.body is None else EVENTS):
             return None
         record = self._authenticator.node_of_header(asked.authorization, asked.transport)
         if record is None:
@@ -97,6 +106,10 @@ class NodeApi:
         try:
             if asked.body is None:
                 answer = self._fetched(record)
+                wait = 0.0
+            elif is_answer:
+                number = whole_number(asked.path.removeprefix(ANSWERS), 1 << 63)
+                answer = self._resolved(record, number, parse_json(asked.body))
                 wait = 0.0
             else:
                 taken, wait = self._intake.apply_events(record, parse_json(asked.body))

@@ -4,12 +4,46 @@ answers."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+from dataclasses import dataclass, field
 from typing import Any
 
+from layercake.agents.https.routes import MAX_BODY
 from layercake.agents.sync import Sync
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import OperationFailed, Unreachable
+
+TELL_AGAIN_S = 1.0
+"""A node that does not come is told again: a datagram may be lost."""
+
+
+class NotFetched(Unreachable):
+    """The node never fetched the request: it has not begun it, and cannot any more."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A request that waits. `fetched` is set when the node was given it, `most` the bytes that its
+    answer may have."""
+
+    node: str
+    request: dict[str, Any]
+    most: int
+    fetched: asyncio.Event = field(default_factory=asyncio.Event)
+    answer: asyncio.Future[Any] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """How long a request may take, in seconds: `fetch_s` until the node has fetched it, `answer_s`
+    from then on until its answer. `most` are the bytes that the answer may have."""
+
+    fetch_s: float
+    answer_s: float
+    most: int = MAX_BODY
 
 
 class NodeRequests:
@@ -19,44 +53,109 @@ class NodeRequests:
         self._store = store
         self._sync = sync
         self._numbers = itertools.count(1)
-        self._requests: dict[str, dict[int, dict[str, Any]]] = {}
-        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._of_node: dict[str, dict[int, _Pending]] = {}
+        self._pending: dict[int, _Pending] = {}
 
     async def request(self, record: Record, request: dict[str, Any], timeout: float = 15.0) -> Any:
         """Sends a request to a node's agent and waits for its answer. Raises Unreachable if none
         comes in `timeout` seconds, OperationFailed if the node says that it failed."""
-        if record.value("run") != "SYNC":
-            hint = f"see `layercake node explain {record.name}`"
-            raise Unreachable(f"cannot ask {record.name}: its agent is not in sync", hint=hint)
-        number = next(self._numbers)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._answers[number] = future
-        self._requests.setdefault(record.node.id, {})[number] = request
-        record.cfg_revision += 1
-        self._store.mark(record)
+        number, pending = self._place(record, request, MAX_BODY)
         self._sync.push(record)
         try:
             async with asyncio.timeout(timeout):
-                answer = await future
+                return _checked(record, await pending.answer)
         except TimeoutError:
             raise Unreachable(f"cannot ask {record.name}: no answer in {timeout:.0f} s") from None
         finally:
-            self._answers.pop(number, None)
-            self._requests.get(record.node.id, {}).pop(number, None)
-        if not answer.get("ok"):
-            raise OperationFailed(f"{record.name} says: {str(answer.get('error', 'no'))[:500]}")
-        return answer
+            self._remove(number)
+
+    async def request_watched(
+        self, record: Record, request: dict[str, Any], limits: RequestLimits
+    ) -> Any:
+        """The same, and it is known whether the node has begun. It is told until it comes; when
+        nobody waits any more, a node that has begun is told to stop. Raises NotFetched,
+        Unreachable, OperationFailed."""
+        number, pending = self._place(record, request, limits.most)
+        try:
+            await self._handed_out(record, pending, limits.fetch_s)
+            async with asyncio.timeout(limits.answer_s):
+                return _checked(record, await asyncio.shield(pending.answer))
+        except TimeoutError:
+            raise Unreachable(
+                f"cannot say how it ended on {record.name}: no answer in {limits.answer_s:.0f} s; "
+                "it may still run"
+            ) from None
+        finally:
+            self._remove(number)
+            if pending.fetched.is_set() and not pending.answer.done():
+                self._changed(record)
+                self._sync.push(record)
+
+    async def _handed_out(self, record: Record, pending: _Pending, fetch_s: float) -> None:
+        """Tells a node until it has fetched the request. Raises NotFetched."""
+        try:
+            async with asyncio.timeout(fetch_s):
+                while not pending.fetched.is_set():
+                    self._sync.push(record)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(TELL_AGAIN_S):
+                            await pending.fetched.wait()
+        except TimeoutError:
+            raise NotFetched(
+                f"cannot reach {record.name}: its agent did not answer in {fetch_s:.0f} s; nothing "
+                "was begun there",
+                hint=f"see `layercake node explain {record.name}`",
+            ) from None
+
+    def _place(self, record: Record, request: dict[str, Any], most: int) -> tuple[int, _Pending]:
+        """Puts a request into a node's desired state. Raises Unreachable."""
+        if record.value("run") != "SYNC":
+            raise NotFetched(
+                f"cannot ask {record.name}: its agent is not in sync",
+                hint=f"see `layercake node explain {record.name}`",
+            )
+        number = next(self._numbers)
+        pending = _Pending(record.node.id, request, most)
+        self._pending[number] = pending
+        self._of_node.setdefault(record.node.id, {})[number] = pending
+        self._changed(record)
+        return number, pending
+
+    def _changed(self, record: Record) -> None:
+        record.cfg_revision += 1
+        self._store.mark(record)
+
+    def _remove(self, number: int) -> None:
+        pending = self._pending.pop(number)
+        of_node = self._of_node[pending.node]
+        del of_node[number]
+        if not of_node:
+            del self._of_node[pending.node]
 
     def document(self, record: Record) -> dict[str, Any]:
         """What a node's desired state says of them."""
-        pending = self._requests.get(record.node.id, {})
-        return {"requests": [{"id": number, **request} for number, request in pending.items()]}
+        pending = self._of_node.get(record.node.id, {})
+        for one in pending.values():
+            one.fetched.set()
+        return {"requests": [{"id": number, **one.request} for number, one in pending.items()]}
+
+    def most(self, record: Record, number: int | None) -> int:
+        """The bytes that the answer of a request may have."""
+        pending = None if number is None else self._pending.get(number)
+        return pending.most if pending is not None and pending.node == record.node.id else MAX_BODY
 
     def resolve(self, record: Record, number: int | None, answer: dict[str, Any]) -> bool:
         """Hands a node's answer to whoever waits for it; whether anybody does."""
-        future = None if number is None else self._answers.get(number)
-        if future is None:
+        pending = None if number is None else self._pending.get(number)
+        if pending is None:
             return False
-        if number in self._requests.get(record.node.id, {}) and not future.done():
-            future.set_result(answer)
+        if pending.node == record.node.id and not pending.answer.done():
+            pending.answer.set_result(answer)
         return True
+
+
+def _checked(record: Record, answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer. Raises OperationFailed for one that says that it failed."""
+    if not answer.get("ok"):
+        raise OperationFailed(f"{record.name} says: {str(answer.get('error', 'no'))[:500]}")
+    return answer

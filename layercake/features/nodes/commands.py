@@ -1,9 +1,8 @@
-"""`layercake node`: list, show, explain, clear, up, off, set, logs, exec, release."""
+"""`layercake node`: list, show, explain, clear, up, off, set; logs, exec, copy and release are
+elsewhere."""
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,8 +27,8 @@ from layercake.client.output import Column, Output, format_duration, short_diges
 from layercake.features.events.commands import HISTORY, event_row
 from layercake.features.guard.commands import maintenance, remedy, take_over
 from layercake.features.releases.commands import release
+from layercake.features.remote.commands import copy, execute, logs
 from layercake.inventory.ranges import fold
-from layercake.kraken.errors import OperationFailed, Unreachable
 
 _CONTAINERS = (
     Column("CONTAINER"),
@@ -48,7 +47,7 @@ def node() -> None:
     """Nodes: how they are, why, and what is wanted of them."""
 
 
-for _command in (maintenance, take_over, remedy, release):
+for _command in (maintenance, take_over, remedy, release, logs, execute, copy):
     node.add_command(_command)
 
 
@@ -395,76 +394,3 @@ def _value(word: str) -> tuple[str, Any]:
     parsed = parse(value, problems)
     problems.raise_if_any()
     return key, None if parsed is None else plain(parsed)
-
-
-@command(node)
-@click.argument("name")
-@click.option(
-    "--container", default="", help="The image whose log it is; the first one if not given."
-)
-@click.option("--lines", type=click.IntRange(1, 10000), default=200, show_default=True)
-@click.option(
-    "--follow", "-f", "following", is_flag=True, help="Go on as the log grows, until interrupted."
-)
-def logs(app: App, name: str, container: str, lines: int, following: bool) -> Answer:
-    """Show the log of a container on the node NAME."""
-    path = f"/v1/nodes/{path_segment(name)}"
-    if following:
-        for data in app.head.stream("GET", f"{path}/follow", container=container, lines=lines):
-            app.out.piece(data)
-        return Answer()
-    answer = app.head.get(f"{path}/logs", container=container, lines=lines)
-    return Answer(answer, lambda out: out.raw(str(answer["text"])))
-
-
-@command(node, "exec")
-@click.argument("name")
-@click.argument("command", nargs=-1, required=True)
-@click.option(
-    "--container", default="", help="The image to run it in; without, it runs in minOS itself."
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0.1, 3600),
-    default=60.0,
-    show_default=True,
-    help="Seconds until it is killed.",
-)
-def execute(
-    app: App, name: str, command: tuple[str, ...], container: str, timeout: float
-) -> Answer:
-    """Run COMMAND on the node NAME (write -- before it) and end as it ends. The head's history says
-    who ran what.
-
-    With --json, which stands before the --, what it says is in the document, as text.
-    """
-    body = {"command": list(command), "container": container, "timeout_s": timeout}
-    output = {"out": b"", "err": b""}
-    code = None
-    for line in _lines(app.head.stream("POST", f"/v1/nodes/{path_segment(name)}/exec", body=body)):
-        message = json.loads(line)
-        if "error" in message:
-            raise OperationFailed(
-                f"cannot finish the command: {message['error']}", hint="give it more with --timeout"
-            )
-        if "exit" in message:
-            code = int(message["exit"]) if int(message["exit"]) >= 0 else 128 - int(message["exit"])
-        for where in output.keys() & message.keys():
-            data = base64.b64decode(message[where])
-            if app.out.json:
-                output[where] += data
-            else:
-                app.out.piece(data, error=where == "err")
-    if code is None:
-        raise Unreachable(f"cannot say how the command on {name} ended: the answer was cut off")
-    texts = {where: data.decode("utf-8", "replace") for where, data in output.items()}
-    return Answer({"node": name, "container": container, "exit": code, **texts}, code=code)
-
-
-def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    rest = b""
-    for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
-        yield from lines
-    if rest:
-        yield rest

@@ -19,13 +19,13 @@ from typing import Any, Protocol
 from imageapi import events
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import bearer
+from layercake.sim.fleet.commands import played
 from minos.agent.head_link.sync import HelloTimer, NewEpoch, SyncCodec, Wanted
 
 STAGE_S = (0.05, 0.3)
 SWITCH_S = (0.05, 0.3)
 EVENTS_S = 0.25
 _OF_AGENTS = ("run", "busy", "image")
-_NO_WORK = "a simulated node runs nothing"
 
 
 class World(Protocol):
@@ -88,7 +88,7 @@ def _mask(layout: Layout) -> int:
 
 class Agent:
     """One session. `due` is when its next HELLO is, on the world's clock; `owner` is whose it
-    is."""
+    is. One that is `hung` says HELLO, and answers no request."""
 
     __slots__ = (
         "_answered",
@@ -103,6 +103,7 @@ class Agent:
         "_wanted",
         "_world",
         "authorization",
+        "hung",
         "image",
         "owner",
         "revision",
@@ -126,6 +127,7 @@ class Agent:
         self.image = "IDLE"
         self._staged: set[str] = set()
         self._answered: set[int] = set()
+        self.hung = False
         self._gathered: list[Mapping[str, Any]] = []
         self.told_at = 0.0  # when the fleet looks at it again
 
@@ -211,11 +213,7 @@ class Agent:
         for request in document["requests"]:
             if request["id"] not in self._answered:
                 self._answered.add(request["id"])
-                self._world.send_request(
-                    self,
-                    f"POST /node/v1/answers/{request['id']}",
-                    json.dumps({"ok": False, "error": _NO_WORK}).encode(),
-                )
+                self._carry_out(request)
         self._work_towards(
             []
             if document["goal"].get("power") == "OFF"
@@ -223,6 +221,18 @@ class Agent:
             down=document["goal"].get("power") == "OFF",
         )
         self.hello()
+
+    def _carry_out(self, request: Mapping[str, Any]) -> None:
+        """Answers a request of the head, unless the node hangs."""
+        if self.hung:
+            return
+        seconds, answer = played(self.owner.identity.name, request)
+        line = f"POST /node/v1/answers/{request['id']}"
+        send = functools.partial(self._world.send_request, self, line, json.dumps(answer).encode())
+        if seconds:
+            self._world.later(seconds, send)
+        else:
+            send()
 
     def _work_towards(self, images: list[str], *, down: bool) -> None:
         if down:
