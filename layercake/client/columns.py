@@ -140,18 +140,20 @@ SEARCHED = ("name", "ip", "macs", "serial", "labels", "groups", "images", "place
 """The fields of a node in which a text is looked for."""
 
 
-def says(view: View, text: str) -> bool:
+def has_text(view: View, text: str) -> bool:
     """Whether a text is in what a node is called, has, or runs; upper and lower case are one."""
-    return any(text.lower() in word.lower() for key in SEARCHED for word in _words(view.get(key)))
+    return any(
+        text.lower() in word.lower() for key in SEARCHED for word in _leaf_texts(view.get(key))
+    )
 
 
-def _words(value: object) -> Iterator[str]:
+def _leaf_texts(value: object) -> Iterator[str]:
     if isinstance(value, Mapping):
         for inner in value.values():
-            yield from _words(inner)
+            yield from _leaf_texts(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _words(inner)
+            yield from _leaf_texts(inner)
     elif value is not None:
         yield str(value)
 

@@ -11,12 +11,12 @@ import click
 from layercake.client.columns import (
     column_of,
     fields_of,
+    has_text,
     images_text,
     kind_of,
     list_columns,
     list_row,
     list_variables,
-    says,
     sort_nodes,
     variables_of,
 )
@@ -122,7 +122,7 @@ def _listed(
     asked = fields_of([name.removeprefix("-") for name in names]) if some and not search else ""
     answer: dict[str, Any] = app.head.get("/v1/nodes", range=nodes, where=where, fields=asked)
     if search:
-        answer["nodes"] = [view for view in answer["nodes"] if says(view, search)]
+        answer["nodes"] = [view for view in answer["nodes"] if has_text(view, search)]
     return answer
 
 
