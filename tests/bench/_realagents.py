@@ -33,7 +33,7 @@ FIRST = 20
 """The last byte of the first node's address."""
 SSH_PORT = 2222
 BATCH = 8
-LIMIT_S = 300.0
+LIMIT_S = 900.0
 
 
 class RealAgents:
