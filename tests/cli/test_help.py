@@ -81,6 +81,7 @@ def test_help_lists_every_command_with_its_help(run: Run) -> None:
         "tpm",
         "files",
         "ssh-known-hosts",
+        "shell-groups",
         "docs",
     ]
     assert all(shown.values())

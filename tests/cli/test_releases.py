@@ -9,7 +9,15 @@ import pytest
 
 from tests.cli.canned_api import CannedApi, node_view
 
-STEP = {"name": "drain", "result": "", "began": 1.0, "ended": 0.0, "tries": 1, "detail": ""}
+STEP = {
+    "name": "drain",
+    "result": "",
+    "began": 1.0,
+    "ended": 0.0,
+    "tries": 1,
+    "detail": "",
+    "witness": "",
+}
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command
+from layercake.client.folding import Folding, counted
 from layercake.client.http import path_segment
-from layercake.features.remote.folding import Folding, counted
 from layercake.inventory.ranges import fold, names_of
 from layercake.kraken.errors import InputError, OperationFailed, Unreachable
 
