@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from layercake.fleet.engine import Engine
 from layercake.fleet.store import Record, Store
@@ -45,8 +45,7 @@ ORIGIN: ContextVar[Origin | None] = ContextVar("origin", default=None)
 """Where the request comes from that is being served; None for what the head does by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntryChange:
+class EntryChange(NamedTuple):
     """A node's entry before and after, None where there is none; and whether it was held, and
     is."""
 
@@ -92,13 +91,18 @@ class Transaction:
         for key in self.gone:
             if (record := self._store.find(key)) is not None:
                 found[record.name] = EntryChange(record.node, None, record.held is not None)
+        find = self._store.find  # for each of 10,000 nodes
         for key, copy in self._copies.items():
-            had = self._store.find(key)
+            had = find(key)
+            node = copy.node
             held = copy.held is not None
             if had is None:
-                found[copy.name] = EntryChange(None, copy.node, held=held)
-            elif had.node is not copy.node or (had.held is not None) != held:
-                found[copy.name] = EntryChange(had.node, copy.node, had.held is not None, held)
+                found[node.name] = EntryChange(None, node, held=held)
+                continue
+            before = had.node
+            was_held = had.held is not None
+            if before is not node or was_held != held:
+                found[node.name] = EntryChange(before, node, was_held, held)
         return found
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from layercake.features.history.feature import FOLDER
-from layercake.features.history.history import History, Repositories
+from layercake.features.history.history import History
 from tests.support.api import served, token
 from tests.support.world import World, opened
 
@@ -24,10 +24,22 @@ class Site:
         self.world = world
         self.client = client
         self.repository = world.directory / FOLDER
+        self._task = asyncio.create_task(self.history.run())
 
     @property
     def history(self) -> History:
         return self.world.head.part(History)
+
+    async def stop(self) -> None:
+        """The history is followed no more."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def restart(self) -> None:
+        """The head ends as by kill -9, and another starts and does what it does first."""
+        await self.stop()
+        await self.world.restart()
+        assert await self.history.follow()
 
     async def token(self, name: str, role: str, *groups: str) -> dict[str, str]:
         return await token(self.world.head, name, role, *groups)
@@ -66,13 +78,11 @@ class Site:
 async def site_in(directory: Path, **settings: Any) -> AsyncIterator[Site]:
     """A site over a directory, whose history is followed."""
     async with opened(directory, **settings) as world, served(world.head, local=False) as client:
-        task = asyncio.create_task(world.head.part(History).run())
+        found = Site(world, client)
         try:
-            yield Site(world, client)
+            yield found
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await world.head.part(Repositories).close()
+            await found.stop()
 
 
 @pytest.fixture

@@ -12,53 +12,26 @@ from pathlib import Path
 
 import pytest
 
-from layercake.features.history.history import History, Repositories
 from tests.history.conftest import Site, site_in
-from tests.support.world import World
 
 
 async def set_arguments(site: Site, who: dict[str, str], value: str) -> None:
     await site.ask("PATCH", "/v1/nodes/n0", who, json={"set": {"kernel_args": value}})
 
 
-async def follow(world: World) -> History:
-    """What a head that starts does; the history is closed by the caller."""
-    history = world.head.part(History)
-    assert await history.follow()
-    return history
-
-
 async def test_a_killed_head_goes_on_with_who_asked_for_what(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         await site.history.caught_up()
         admin = await site.token("ada", "admin")
-        with pretended_lock(site):
-            await set_arguments(site, admin, "one")
-            await set_arguments(site, admin, "two")
-        await site.world.restart()
-        await follow(site.world)
-        try:
-            log = site.git("log", "--format=%an|%s", "-2").splitlines()
-            assert log == ["ada|change kernel_args of n0"] * 2
-            assert '+kernel_args: "one"' in site.git("show", "HEAD~1")
-            await site.world.restart()
-            await follow(site.world)
-            assert site.git("log", "--format=%an|%s", "-2").splitlines() == log
-        finally:
-            await site.world.head.part(Repositories).close()
-
-
-class pretended_lock:
-    """Another git holds the branch for a while."""
-
-    def __init__(self, site: Site) -> None:
-        self.path = site.repository / "refs/heads/main.lock"
-
-    def __enter__(self) -> None:
-        self.path.touch()
-
-    def __exit__(self, *_: object) -> None:
-        pass
+        locked(site)  # so that neither is committed before the kill
+        await set_arguments(site, admin, "one")
+        await set_arguments(site, admin, "two")
+        await site.restart()
+        log = site.git("log", "--format=%an|%s", "-2").splitlines()
+        assert log == ["ada|change kernel_args of n0"] * 2
+        assert '+kernel_args: "one"' in site.git("show", "HEAD~1")
+        await site.restart()
+        assert site.git("log", "--format=%an|%s", "-2").splitlines() == log
 
 
 async def test_what_was_committed_and_not_noted_is_not_committed_again(tmp_path: Path) -> None:
@@ -71,12 +44,8 @@ async def test_what_was_committed_and_not_noted_is_not_committed_again(tmp_path:
         assert documents
         for key, data in documents.items():
             site.world.head.store.documents[key] = partial(bytes, data)
-        await site.world.restart()
-        await follow(site.world)
-        try:
-            assert site.git("rev-list", "--count", "main") == before
-        finally:
-            await site.world.head.part(Repositories).close()
+        await site.restart()
+        assert site.git("rev-list", "--count", "main") == before
 
 
 async def test_a_repository_that_is_behind_is_caught_up(tmp_path: Path) -> None:
@@ -89,14 +58,10 @@ async def test_a_repository_that_is_behind_is_caught_up(tmp_path: Path) -> None:
         await site.history.caught_up()
         shutil.rmtree(site.repository)
         kept.rename(site.repository)
-        await site.world.restart()
-        await follow(site.world)
-        try:
-            assert site.git("log", "-1", "--format=%an|%s|%b").startswith(
-                "layercake|change kernel_args of n0|catch up with the database"
-            )
-        finally:
-            await site.world.head.part(Repositories).close()
+        await site.restart()
+        assert site.git("log", "-1", "--format=%an|%s|%b").startswith(
+            "layercake|change kernel_args of n0|catch up with the database"
+        )
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import msgspec
 from layercake.base.clock import Clock
 from layercake.features.history.messages import HEAD, Told
 from layercake.features.history.normal import PartLayout
-from layercake.features.history.worker import Answer, Change, NodeNow, Question
+from layercake.features.history.worker import Answer, Change, Question
 from layercake.fleet import events
 from layercake.fleet.networks import DOCUMENTS as NETWORKS
 from layercake.fleet.networks import SiteNetworks
@@ -49,6 +49,9 @@ PACKED_EVERY = 200
 MEND = "`layercake inventory rebuild`"
 CAUGHT_UP = "catch up with the database"
 Networks = Mapping[str, Network]
+_Wanted = tuple[str, Node | None, bool]
+_AT_ONCE = 250
+"""Nodes that are encoded together: 0.5 ms."""
 
 
 @dataclass(slots=True)
@@ -84,7 +87,7 @@ class Repositories:
         """What comes of a question. Raises NotFound for a revision that there is not,
         OperationFailed."""
         job = self.writer if write else self.reader
-        data = msgspec.msgpack.encode(question)
+        data = await asyncio.to_thread(msgspec.msgpack.encode, question)
         async with job.turn():
             raw = await job.request(_MODULE, data)
         found = await asyncio.to_thread(msgspec.msgpack.decode, raw, type=Answer)
@@ -129,7 +132,6 @@ class History:
         self._until_packed = PACKED_EVERY
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
-        self._idle = asyncio.Condition()
         self.trouble = ""
 
     # ----- what is accepted
@@ -167,7 +169,8 @@ class History:
             "; ".join(filter(None, (origin.doing, transaction.what))),
         )
         small = len(nodes) <= KEPT_WHOLE and not networks
-        kept = Change(told, _encoded(nodes) if small else {}, whole=not small, always=True)
+        wanted = [(name, c.after, c.held) for name, c in nodes.items()] if small else []
+        kept = Change(told, [_raw(wanted)], whole=not small, always=True)
         data = msgspec.msgpack.encode(kept)
         transaction.documents[_key(self._number)] = lambda: data
         before = self._networks.by_name if networks else None
@@ -212,9 +215,6 @@ class History:
         except LayercakeError as error:
             self._unwell(error.message)
             return False
-        finally:
-            async with self._idle:
-                self._idle.notify_all()
         self._well()
         return True
 
@@ -226,10 +226,7 @@ class History:
     async def caught_up(self) -> None:
         """Returns when all that was accepted is committed. Raises OperationFailed if that cannot
         be."""
-        async with self._idle:
-            while self._waiting and not self.trouble:
-                await self._idle.wait()
-        if self.trouble:
+        if self._waiting and not await self.follow():
             raise OperationFailed(
                 f"cannot use the inventory's history: {self.trouble}", hint=f"{MEND} mends it"
             )
@@ -264,9 +261,7 @@ class History:
         """What is to be committed, a little of it at a time."""
         if waiting.nodes is None:
             return await self._whole(waiting)
-        nodes: dict[str, NodeNow | None] = {}
-        async for name, change in slowly(waiting.nodes.items()):
-            nodes[name] = None if change.after is None else _now(change.after, held=change.held)
+        nodes = await _encoded([(n, c.after, c.held) for n, c in waiting.nodes.items()])
         networks = waiting.networks and _plain(waiting.networks[1])
         return Change(waiting.told, nodes, networks)
 
@@ -281,9 +276,7 @@ class History:
                 else:
                     now[name] = change.before, change.was_held
             networks = networks if later.networks is None else later.networks[0]
-        nodes: dict[str, NodeNow | None] = {}
-        async for name, (node, held) in slowly(now.items()):
-            nodes[name] = _now(node, held=held)
+        nodes = await _encoded([(name, node, held) for name, (node, held) in now.items()])
         return Change(waiting.told, nodes, _plain(networks), whole=True, always=waiting.again)
 
     async def _request(
@@ -344,12 +337,11 @@ def _key(number: int) -> str:
     return f"{DOCUMENTS}{number:012}"
 
 
-def _now(node: Node, *, held: bool) -> NodeNow:
-    return NodeNow(msgspec.Raw(msgspec.msgpack.encode(node)), held)
+def _raw(some: Sequence[_Wanted]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.msgpack.encode(some))
 
 
-def _encoded(changes: Mapping[str, EntryChange]) -> dict[str, NodeNow | None]:
-    return {
-        name: None if change.after is None else _now(change.after, held=change.held)
-        for name, change in changes.items()
-    }
+async def _encoded(nodes: Sequence[_Wanted]) -> list[msgspec.Raw]:
+    """The nodes in MessagePack, a few at a time."""
+    parts = (nodes[at : at + _AT_ONCE] for at in range(0, len(nodes), _AT_ONCE))
+    return [_raw(part) async for part in slowly(parts)]

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.route import CALLER, Reach, number, route, while_there
+from layercake.api.route import CALLER, RANGE, Reach, number, route, while_there
 from layercake.features.history.answers import (
     Blame,
     ChangeLog,
@@ -67,7 +67,7 @@ class HistoryRoutes:
         "GET",
         "/v1/inventory/log",
         Role.VIEWER,
-        Reach.SHOWN,
+        Reach.RANGE,
         query=("range", "limit", "revision"),
         returns=ChangeLog,
     )
@@ -75,32 +75,28 @@ class HistoryRoutes:
         """The changes of the inventory, the newest first."""
         limit = max(1, min(number(request, "limit", USUAL), MOST_LOGGED))
         query = request.query
-        work = self._past.log(
-            request[CALLER], query.get("range", ""), limit, query.get("revision", "")
-        )
+        work = self._past.log(request[CALLER], request[RANGE], limit, query.get("revision", ""))
         return await while_there(request, work)
 
     @route(
         "GET",
         "/v1/inventory/show",
         Role.VIEWER,
-        Reach.SHOWN,
+        Reach.RANGE,
         query=("revision", "range"),
         returns=InventoryShown,
     )
     async def show(self, request: web.Request, body: None) -> Any:
         """The inventory at a revision."""
         query = request.query
-        work = self._past.show(
-            request[CALLER], query.get("range", ""), query.get("revision", "HEAD")
-        )
+        work = self._past.show(request[CALLER], request[RANGE], query.get("revision", "HEAD"))
         return await while_there(request, work)
 
     @route(
         "GET",
         "/v1/inventory/diff",
         Role.VIEWER,
-        Reach.SHOWN,
+        Reach.RANGE,
         query=("before", "after", "range"),
         returns=InventoryDiff,
     )
@@ -109,7 +105,7 @@ class HistoryRoutes:
         query = request.query
         work = self._past.diff(
             request[CALLER],
-            query.get("range", ""),
+            request[RANGE],
             query.get("before", "HEAD~1"),
             query.get("after", "HEAD"),
         )

@@ -28,20 +28,14 @@ from layercake.features.history.repository import (
 from layercake.moduleapi.worker_process import serve
 
 
-class NodeNow(msgspec.Struct, frozen=True):
-    """A node as it is wanted now: its Node in MessagePack, and whether it is held."""
-
-    data: msgspec.Raw
-    held: bool = False
-
-
 class Change(msgspec.Struct, frozen=True):
-    """What is to be committed. `nodes` are those that changed, None for one that went; with `whole`
-    they are all that there are. `networks` are all networks, None if they are as before. `always`:
-    also if no file is another then."""
+    """What is to be committed. `nodes` are lists in MessagePack, each of (name, Node, whether it is
+    held) of those that changed, the Node null for one that went; with `whole` they are all that
+    there are. `networks` are all networks, None if they are as before. `always`: also if no file is
+    another then."""
 
     told: Told
-    nodes: dict[str, NodeNow | None] = {}
+    nodes: list[msgspec.Raw] = []
     networks: dict[str, dict[str, Any]] | None = None
     whole: bool = False
     always: bool = False
@@ -122,12 +116,12 @@ class Worker:
 
     def _files(self, change: Change, layouts: Mapping[str, PartLayout]) -> dict[str, bytes | None]:
         found: dict[str, bytes | None] = {}
-        for name, node in change.nodes.items():
-            text = None
-            if node is not None:
-                raw = msgspec.msgpack.decode(node.data)
-                text = normal.text_of(normal.fields_of(raw, layouts, held=node.held)).encode()
-            found[normal.path_of(name)] = text
+        for some in change.nodes:
+            for name, node, held in msgspec.msgpack.decode(some):
+                text = None
+                if node is not None:
+                    text = normal.text_of(normal.fields_of(node, layouts, held=held)).encode()
+                found[normal.path_of(name)] = text
         for name, network in (change.networks or {}).items():
             fields = {k: v for k, v in network.items() if v not in (None, "", [], {})}
             found[normal.network_path(name)] = normal.text_of(fields).encode()

@@ -36,7 +36,7 @@ from layercake.fleet import events
 from layercake.fleet.desired import check_set, same
 from layercake.fleet.slices import slowly
 from layercake.fleet.store import Record, WantedImage
-from layercake.fleet.transaction import Transaction
+from layercake.fleet.transaction import Origin, Transaction
 from layercake.inventory import entry
 from layercake.inventory.changes import Action, Change
 from layercake.inventory.entry import diff
@@ -309,6 +309,8 @@ class InventoryChanges:
         drafts alone, and there is one at a time."""
         changes = new.changes
         by = said_by(consent.by)
+        if transaction.origin is None and consent.by:  # no request: a board was replaced
+            transaction.origin = Origin(by)
         await self._check(changes, new, consent)
         found = [] if consent.at_once else await self._moves(changes, new)
         later = {r.node.id for move in found for r in move.records}

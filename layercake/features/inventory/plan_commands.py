@@ -72,8 +72,17 @@ def consent_options(function: F) -> F:
 
 @command()
 @click.argument("file")
-def plan(app: App, file: str) -> Answer:
+@click.option(
+    "--why",
+    "asked",
+    metavar="NODE.KEY",
+    default="",
+    help="Only say which line of FILE gives a node this value, as n7.kernel_args.",
+)
+def plan(app: App, file: str, asked: str) -> Answer:
     """Show what applying the inventory FILE would do. Changes nothing."""
+    if asked:
+        return _why(file, asked)
     planned = app.head.post("/v1/inventory/plan", inventory_request(file))
     return Answer(planned, lambda out: show_plan(out, planned))
 
@@ -118,6 +127,35 @@ def apply(
         return Answer({"revision": None, "changed": [], "converged": None, "nodes": []})
     applied = app.head.post("/v1/inventory/apply", {**request, **body})
     return followed(app, applied, planned, None if no_wait else timeout)
+
+
+def _why(file: str, asked: str) -> Answer:
+    """Which line gives the value; the head is not asked, and need not be there."""
+    from layercake.inventory.nodes.why import why
+    from layercake.inventory.problems import Problems
+    from layercake.inventory.yaml_marks import parse
+
+    request = inventory_request(file)
+    problems = Problems(request["file"])
+    root = parse(request["yaml"], problems)
+    problems.raise_if_any()
+    node, key, found = why(root, request["file"], asked)
+    document = {
+        "node": node,
+        "key": key,
+        "said": [
+            {"file": request["file"], "line": s.mark.line, "where": s.where, "value": s.value}
+            for s in found
+        ],
+    }
+    lines = [
+        f"{request['file']}:{said.mark.line}: {said.where}: "
+        f"{'there is none' if said.removes else show_value(said.value)}"
+        f"{'' if number == 0 else ' (does not count)'}"
+        for number, said in enumerate(found)
+    ]
+    nobody = f"{request['file']} says nothing of {key} of {node}: it is as it is by default"
+    return Answer(document, lambda out: out.lines("\n".join(lines) or nobody))
 
 
 @dataclass(frozen=True, slots=True)
