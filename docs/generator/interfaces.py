@@ -36,7 +36,7 @@ def routes() -> list[Operation]:
 def rest_page() -> str:
     """REST, from the OpenAPI document."""
     api = document(routes())
-    known = {(r.method.lower(), r.path): r for r in routes()}
+    known = {(r.method.lower(), r.path_shown): r for r in routes()}
     rows = [
         _route(known[method, path], operation)
         for path, methods in api["paths"].items()
@@ -76,7 +76,7 @@ def _route(route: Operation, operation: Mapping[str, Any]) -> tuple[str, ...]:
         else ", ".join(map(code, route.kinds)) or "WebSocket"
     )
     return (
-        code(f"{route.method} {route.path}"),
+        code(f"{route.method} {route.path_shown}"),
         plain(operation["summary"]),
         role,
         query,
@@ -103,7 +103,7 @@ def rights_page() -> str:
     )
     rows = [
         (
-            code(f"{r.method} {r.path}"),
+            code(f"{r.method} {r.path_shown}"),
             *(_may(r, role, bound) for role in Role for bound in (False, True)),
             "exec" if r.exec else "",
             "yes" if r.changes else "",
@@ -113,7 +113,7 @@ def rights_page() -> str:
     reaches = [
         (
             plain(reach.value),
-            ", ".join(code(f"{r.method} {r.path}") for r in routes() if r.reach is reach),
+            ", ".join(code(f"{r.method} {r.path_shown}") for r in routes() if r.reach is reach),
         )
         for reach in Reach
     ]

@@ -14,19 +14,22 @@ import msgspec
 from aiohttp import web
 
 from layercake.api.access import Access
-from layercake.api.caller import Caller
+from layercake.api.caller import Caller, printable
 from layercake.api.route import CALLER, RANGE, Operation, Reach, Route
 from layercake.api.simulated import refusal
 from layercake.api.streams import ClientLeft
 from layercake.fleet import events
 from layercake.fleet.persistence.database import whole
 from layercake.fleet.store import Store
+from layercake.fleet.transaction import ORIGIN, Origin
 from layercake.inventory.ranges import expand
 from layercake.kraken.errors import InputError, LayercakeError, Refused
 from layercake.moduleapi.module import Role
 from layercake.moduleapi.web import body_of
 
 log = logging.getLogger("layercake.api")
+MOST_REASON = 500
+"""Characters of why somebody asks for a change, as it is kept."""
 Answered = Callable[[Any], Awaitable[web.StreamResponse]]
 """Makes the answer, of the request's body."""
 
@@ -109,6 +112,7 @@ class Gate:
         record = await self._access.begin(caller, f"{request.method} {request.path}", body)
         status = 500
         error = "internal error"
+        ORIGIN.set(_origin(request, caller, body))
         try:
             response = await answer(body)
             status = response.status
@@ -201,6 +205,18 @@ class Gate:
     def _cut(self, held: str) -> None:
         for task in self._open.get(held, ()):
             task.cancel()
+
+
+def _origin(request: web.Request, caller: Caller, body: Any) -> Origin:
+    """Where a change comes from."""
+    how = printable(f"{request.method} {request.path}", 200)
+    return Origin(
+        caller.by(str(getattr(body, "by", ""))),
+        printable(str(getattr(body, "reason", "")), MOST_REASON),
+        f"{how} ({caller.program})" if caller.program else how,
+        caller.name if caller.kind == "token" else "",
+        caller.address,
+    )
 
 
 async def _body(operation: Operation, request: web.Request) -> Any:

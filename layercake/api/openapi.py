@@ -31,7 +31,7 @@ def needs(operation: Operation) -> str:
 
 
 def _described(operation: Operation) -> dict[str, Any]:
-    names = re.findall(r"{(\w+)}", operation.path)
+    names = re.findall(r"{(\w+)}", operation.path_shown)
     parameters = [
         {"name": n, "in": "path", "required": True, "schema": {"type": "string"}} for n in names
     ]
@@ -83,7 +83,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
     paths: dict[str, dict[str, Any]] = {}
     for one in table:
-        paths.setdefault(one.path, {})[one.method.lower()] = _described(one)
+        paths.setdefault(one.path_shown, {})[one.method.lower()] = _described(one)
     return {
         "openapi": "3.1.0",
         "info": {

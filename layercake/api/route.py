@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -74,6 +75,11 @@ class Operation:
     role_of: Callable[[Any, web.Request], Role] | None = None
     nodes_of: Callable[[Any, web.Request], Iterable[Record | None]] | None = None
     recorded: bool = False
+
+    @property
+    def path_shown(self) -> str:
+        """The path without what the server wants of its parts: "{file}" for "{file:.+}"."""
+        return re.sub(r"{(\w+):[^}]*}", r"{\1}", self.path)
 
     @property
     def changes(self) -> bool:

@@ -112,6 +112,13 @@ def yes_option(function: F) -> F:
     return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(function)
 
 
+def reason_option(function: F) -> F:
+    """--reason: why, for the history."""
+    return click.option("--reason", "-m", default="", help="Why, for `layercake inventory log`.")(
+        function
+    )
+
+
 def nodes_argument(function: F) -> F:
     """RANGE: the nodes that are meant."""
     return click.argument("nodes", metavar="RANGE")(function)

@@ -33,6 +33,10 @@ def check_set(images: Iterable[WantedImage]) -> None:
 Mend = Callable[[GuardState], GuardState]
 
 
+def unobserved(transaction: Transaction) -> None:
+    """Nobody wants to know what is accepted."""
+
+
 def same(care: GuardState) -> GuardState:
     """Nothing changes."""
     return care
@@ -56,6 +60,8 @@ class DesiredState:
         self._table = table
         self._turn = asyncio.Lock()
         self.image = find
+        self.accepting: Callable[[Transaction], None] = unobserved
+        """Is called with each change before it is written: what it adds is written with it."""
 
     def goal_values(self, state: str, images: Iterable[object]) -> dict[str, str]:
         """{variable: value} that is wanted of a node in a desired state, with these images."""
@@ -102,6 +108,7 @@ class DesiredState:
         async with self._turn:
             transaction = Transaction(self._store, self._engine, revises=revises)
             yield transaction
+            self.accepting(transaction)
             await self._database.change(self._store, transaction)
 
     def images(

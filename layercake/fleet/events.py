@@ -33,6 +33,17 @@ RECORD_UNWRITTEN = EventKind(
     "database.record-unwritten", _E, "The node's record cannot be written; those of all others are."
 )
 
+HISTORY_BEHIND = EventKind(
+    "history.behind",
+    _W,
+    "The inventory's history, a Git repository, cannot be written; changes are accepted all the "
+    "same.",
+    page="undo-a-change",
+)
+HISTORY_CAUGHT_UP = EventKind(
+    "history.caught-up", _I, "All that was accepted is in the inventory's history again."
+)
+
 INVENTORY_ADDED = EventKind("inventory.added", _I, "The node is new in the inventory.")
 INVENTORY_CHANGED = EventKind(
     "inventory.changed",
@@ -313,6 +324,8 @@ EVENTS: tuple[EventKind, ...] = (
     HEAD_STOPPED,
     HEAD_SLOW,
     HEAD_IN_TIME,
+    HISTORY_BEHIND,
+    HISTORY_CAUGHT_UP,
     INVENTORY_ADDED,
     INVENTORY_CHANGED,
     INVENTORY_REMOVED,

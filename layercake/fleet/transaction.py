@@ -12,11 +12,14 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from layercake.fleet.engine import Engine
 from layercake.fleet.store import Record, Store
+from layercake.inventory.schema import Node
 from layercake.kraken.converge import Event
 from layercake.kraken.events import EventKind
 
@@ -24,9 +27,38 @@ SLICE_S = 0.0015
 """How long a change of many nodes goes on at a stretch."""
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a change comes from: who asked, `why` in that person's words, `how` (the request and
+    the program), the name of the token, and the address. `doing` is what the request does as a
+    whole, in words. "" for what is not known."""
+
+    by: str
+    why: str = ""
+    how: str = ""
+    token: str = ""
+    address: str = ""
+    doing: str = ""
+
+
+ORIGIN: ContextVar[Origin | None] = ContextVar("origin", default=None)
+"""Where the request comes from that is being served; None for what the head does by itself."""
+
+
+class EntryChange(NamedTuple):
+    """A node's entry before and after, None where there is none; and whether it was held, and
+    is."""
+
+    before: Node | None
+    after: Node | None
+    was_held: bool = False
+    held: bool = False
+
+
 class Transaction:
     """Changes of records, in order, and what happens when they are on disk. `revises`: they count
-    in Store.revision."""
+    in Store.revision. `origin` is where they come from; `what` they are, in words, for those that
+    change no entry and are accepted all the same."""
 
     def __init__(self, store: Store, engine: Engine, *, revises: bool) -> None:
         self._store = store
@@ -44,11 +76,34 @@ class Transaction:
         self.can_wait = False
         """Its documents need not be on disk before it is so: the next flush writes them."""
         self.revises = revises
+        self.origin = ORIGIN.get()
+        self.what = ""
 
     @property
     def records(self) -> list[Record]:
         """The changed records as they shall be written."""
         return list(self._copies.values())
+
+    def entries(self) -> dict[str, EntryChange]:
+        """The nodes whose entry is written anew, or that are held or free as they were not, by
+        name."""
+        found = {}
+        for key in self.gone:
+            if (record := self._store.find(key)) is not None:
+                found[record.name] = EntryChange(record.node, None, record.held is not None)
+        find = self._store.find  # for each of 10,000 nodes
+        for key, copy in self._copies.items():
+            had = find(key)
+            node = copy.node
+            held = copy.held is not None
+            if had is None:
+                found[node.name] = EntryChange(None, node, held=held)
+                continue
+            before = had.node
+            was_held = had.held is not None
+            if before is not node or was_held != held:
+                found[node.name] = EntryChange(before, node, was_held, held)
+        return found
 
     @property
     def empty(self) -> bool:

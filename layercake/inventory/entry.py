@@ -3,6 +3,7 @@ there, with what groups and defaults said of it, and changed. Pure."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from layercake.inventory.nodes.claims import IP, MAC
 from layercake.inventory.problems import InventoryErrors
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.module import NAME, Part, Unique
+from layercake.moduleapi.module import NAME, NodePart, Part, Unique
 from layercake.moduleapi.network import Network
 
 MOST_ENTRY = 32 << 10
@@ -26,16 +27,20 @@ _FIXED = ("id", "name", "network", "domains", "groups")
 """What does not stand in an entry, or not alone: a group means what the inventory says of it."""
 
 
+@functools.cache
+def _fields(struct: type[NodePart]) -> tuple[tuple[str, str, Any], ...]:
+    """(name, key, default) of the fields of a part: msgspec makes them anew for each who asks."""
+    return tuple((f.name, f.encode_name, f.default) for f in msgspec.structs.fields(struct))
+
+
 def entry_of(node: Node) -> dict[str, Any]:
     """A node's entry, as an inventory has it. Values that say nothing are left out."""
     record = node.to_record()
     for part in node.parts.values():
         place = record.get(part.KEY) if part.KEY else record
-        for field in msgspec.structs.fields(part):
-            if place is not None and getattr(part, field.name) == field.default:
-                place.pop(
-                    field.encode_name, None
-                )  # nobody has said it, and it may not be said with all else
+        for name, key, default in _fields(type(part)):
+            if place is not None and getattr(part, name) == default:
+                place.pop(key, None)  # nobody has said it, and it may not be said with all else
     entry = {
         "mac": record.pop("macs"),
         **{key: value for key, value in record.items() if key not in _FIXED},
@@ -145,11 +150,11 @@ def known_by(node: Node, parts: Mapping[str, Part]) -> set[Hashable]:
 
 def taken(node: Node, before: Node, others: Iterator[Node], parts: Mapping[str, Part]) -> None:
     """Raises InputError for a value of a node that is another's, if it did not have it before."""
-    own = _own(node, parts)
-    had = _own(before, parts)
+    own = unique_values(node, parts)
+    had = unique_values(before, parts)
     new = {key for key, one in own.items() if key not in had or had[key].shared != one.shared}
     for other in others if new else ():
-        theirs = _own(other, parts)
+        theirs = unique_values(other, parts)
         for key in new & theirs.keys():
             if own[key].shared and theirs[key].shared:
                 continue
@@ -159,7 +164,7 @@ def taken(node: Node, before: Node, others: Iterator[Node], parts: Mapping[str, 
             )
 
 
-def _own(node: Node, parts: Mapping[str, Part]) -> dict[tuple[str, Any], Unique]:
+def unique_values(node: Node, parts: Mapping[str, Part]) -> dict[tuple[str, Any], Unique]:
     """What no two nodes may have, or only if both share it."""
     found = [Unique(MAC, mac, mac, "mac") for mac in node.macs]
     found += [Unique(IP, node.ip, node.ip, "ip"), Unique(NAME, node.name, node.name, "")]

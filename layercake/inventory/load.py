@@ -43,7 +43,7 @@ _NEEDED = {
 
 
 def load(
-    source: str | Path,
+    source: str | Path | Table,
     file: str = "",
     known_images: Collection[str] | None = None,
     *,
@@ -54,8 +54,8 @@ def load(
     simulated: bool = True,
     cache: EntryCache | None = None,
 ) -> Inventory:
-    """The inventory in a text, or in the file at a Path. `file` is the name used in messages,
-    `parts` are the modules' parts.
+    """The inventory in a text, in the file at a Path, or as it was read before. `file` is the name
+    used in messages, `parts` are the modules' parts.
 
     With `known_images`, an image that is not among them is a mistake; with `known_arches`, so is a
     node of another architecture; with `known_profiles`, so is one of another boot profile; with
@@ -70,7 +70,7 @@ def load(
         file = file or str(source)
         source = read(source)
     problems = Problems(file or "inventory")
-    root = parse(source, problems)
+    root = source if isinstance(source, Table) else parse(source, problems)
     if isinstance(root, Table):
 
         def loader(problems: Problems) -> _Loader:

@@ -3,6 +3,7 @@ references only."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import uuid
@@ -42,6 +43,14 @@ def node_id(name: str) -> str:
 def mark_of(encoded: bytes) -> bytes:
     """The mark of a node's record (Node.mark) in MessagePack."""
     return hashlib.blake2b(encoded, digest_size=12).digest()
+
+
+@functools.cache
+def _omitted(struct: type[NodePart]) -> dict[str, Any]:
+    """The defaults of a part that are not written."""
+    if not struct.__struct_config__.omit_defaults:
+        return {}
+    return {field.encode_name: field.default for field in msgspec.structs.fields(struct)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,8 @@ class Node:
                 if isinstance(v, SecretRef)
             }
             data = msgspec.to_builtins(part) | secrets
+            if omitted := _omitted(type(part)):  # msgspec omits the very object, and no equal one
+                data = {k: v for k, v in data.items() if k not in omitted or omitted[k] != v}
             data = data if part.ENTRY is None else data["entries"]
             record |= {part.KEY: data} if part.KEY else data
         return record

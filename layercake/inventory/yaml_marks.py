@@ -13,7 +13,7 @@ PyYAML does the scanning and parsing (its events carry marks); values are built 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -95,6 +95,15 @@ def plain(value: Marked) -> Any:
     if isinstance(value, Listing):
         return [plain(item) for item in value.items]
     return {key: plain(entry.value) for key, entry in value.entries.items()}
+
+
+def marked(value: Any, mark: Mark = Mark(1, 1)) -> Marked:  # noqa: B008 (it is frozen)
+    """What `plain` gives, as if it stood in a text."""
+    if isinstance(value, Mapping):
+        return Table(mark, {str(k): Entry(mark, marked(v)) for k, v in value.items()})
+    if isinstance(value, list | tuple):
+        return Listing(mark, tuple(marked(item) for item in value))
+    return Scalar(mark, value, "" if value is None else str(value))
 
 
 def describe(value: Marked) -> str:

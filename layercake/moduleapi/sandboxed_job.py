@@ -58,10 +58,14 @@ all there is."""
 class SandboxedJob:
     """One kind of work; `what` says what it is, as in "cannot read the inventory". `urgent`:
     somebody who may change the site waits for it, so it gets its part of a busy machine. Both count
-    within a session only (sched(7), autogroup): so the process is of the head's own."""
+    within a session only (sched(7), autogroup): so the process is of the head's own. `rests`: see
+    RESTS; less for work of which the head itself does little."""
 
-    def __init__(self, what: str, bounds: Bounds, *, urgent: bool = False) -> None:
+    def __init__(
+        self, what: str, bounds: Bounds, *, urgent: bool = False, rests: float = RESTS
+    ) -> None:
         self._what = what
+        self._rests = rests
         self._place = _URGENT if urgent else _BEHIND
         self._bounds = bounds
         self._turn = asyncio.Lock()
@@ -85,7 +89,7 @@ class SandboxedJob:
                 try:
                     yield
                 finally:
-                    self._rested = now() + min(RESTS * (now() - began), LONGEST_REST_S)
+                    self._rested = now() + min(self._rests * (now() - began), LONGEST_REST_S)
         finally:
             self._there -= 1
 

@@ -30,6 +30,8 @@ NAMES = {
     "calls": "boot.steps",
 }
 BODIES: dict[str, dict[str, Any]] = {
+    "RevertAsk": {"revision": "HEAD"},
+    "RevertRequest": {"revision": "HEAD"},
     "EntryRequest": {"set": {"console": "ttyS1"}},
     "ApplyRequest": {"yaml": RACK},
     "InventoryText": {"yaml": RACK},

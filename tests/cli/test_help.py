@@ -47,6 +47,7 @@ def test_help_lists_every_command_with_its_help(run: Run) -> None:
         "status",
         "plan",
         "apply",
+        "inventory",
         "networks",
         "dns",
         "node",

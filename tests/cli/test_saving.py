@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from layercake.client.save_images import Rolled, edit_text, save
+from layercake.client.saving.images import Rolled, edit_text, save
 from layercake.inventory.ranges import names_of
 from layercake.kraken.errors import InputError
 from tests.cli.canned_api import CannedApi, node_view
@@ -146,9 +146,25 @@ def rack(head: CannedApi, tmp_path: Path) -> Path:
         200,
         {"nodes": [f"n{i}" for i in range(4)], "rolls": []},
     )
+    head.answers["POST /v1/inventory/plan"] = (200, {"changes": [], "networks": []})
     path = tmp_path / "rack.yaml"
     path.write_text(RACK)
     return path
+
+
+def test_a_file_that_says_something_else_than_what_is_in_force_is_not_written(
+    run: Run, head: CannedApi, rack: Path
+) -> None:
+    change = {"node": "n7", "action": "change", "fields": {}}
+    head.answers["POST /v1/inventory/plan"] = (200, {"changes": [change], "networks": []})
+    for words in (
+        ("image", "roll", "n[0-3]", "debian-2", "--save", str(rack)),
+        ("node", "set", "n0", "kernel_args=debug", "--save", str(rack)),
+    ):
+        found = run(*words)
+        assert found.code == 2 and "differs from what is in force: n7" in found.err
+    assert not head.asked("POST /v1/images/roll") and not head.asked("PATCH /v1/nodes/n0")
+    assert rack.read_text() == RACK
 
 
 def test_a_roll_that_went_well_is_saved(run: Run, head: CannedApi, rack: Path) -> None:

@@ -33,6 +33,7 @@ NOUNS = {
     "head",
     "calls",
     "guard",
+    "history",
     "tokens",
     "audit",
     "files",

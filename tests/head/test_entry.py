@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from layercake.inventory.entry import changed, entry_of
+from layercake.inventory.entry import changed, diff, entry_of
 from layercake.inventory.load import load
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, NotFound, Refused
@@ -84,6 +84,16 @@ def test_an_entry_says_all_that_there_is_of_a_node(world: World, name: str) -> N
     assert changed(node, {}, (), parts=parts, networks=rack.networks, **KNOWN) == node, entry_of(
         node
     )
+
+
+def test_a_default_that_is_written_is_no_change_of_another_value(world: World) -> None:
+    parts = world.head.table.parts
+    text = RACK.replace('console: "ttyS0,115200n8"', '"console": ttyS0')
+    rack = load(text, "rack.yaml", parts=parts, **KNOWN)
+    node = rack.nodes["n0"]
+    other = changed(node, {"kernel_args": "x"}, (), parts=parts, networks=rack.networks, **KNOWN)
+    [change] = diff({"n0": node}, {"n0": other})
+    assert list(change.fields) == ["kernel_args"]
 
 
 def test_values_are_set_and_unset_also_in_mappings(world: World) -> None:

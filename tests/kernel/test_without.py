@@ -55,7 +55,7 @@ async def test_the_rest_starts_and_serves(feature: Feature, tmp_path: Path) -> N
     try:
         async with served(head, local=True) as client, client.get("/v1/openapi.json") as answer:
             paths = (await answer.json())["paths"]
-        wanted = {o.path for f in rest for routes in f.routes for _, o in operations(routes)}
+        wanted = {o.path_shown for f in rest for routes in f.routes for _, o in operations(routes)}
         assert set(paths) == wanted
     finally:
         await head.features.stop()

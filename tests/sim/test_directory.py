@@ -151,6 +151,7 @@ def test_elsewhere_there_is_a_line_of_status_every_seven_seconds() -> None:
 CAN = {
     ("GET", "/v1/nodes/{name}"),
     ("PATCH", "/v1/nodes/{name}"),
+    ("GET", "/v1/nodes/{name}/blame"),
     ("GET", "/v1/nodes/{name}/explain"),
     ("GET", "/v1/nodes/{name}/files"),
     ("GET", "/v1/nodes/{name}/files/content"),

@@ -17,6 +17,7 @@ from aiohttp.typedefs import Handler
 
 from layercake.agents.settings import SyncSettings
 from layercake.features.guard.guard import Guard
+from layercake.features.history.history import Repositories
 from layercake.features.inventory.reading import Readers
 from layercake.fleet.store import Event, Record, Session
 from layercake.head.head import Head
@@ -86,6 +87,7 @@ class World:
     async def close_head(self) -> None:
         await self.head.part(Guard).stop()
         await self.head.part(Readers).close()
+        await self.head.part(Repositories).close()
         self.head.sync.close()
         await self.head.database.close(self.head.store)
 

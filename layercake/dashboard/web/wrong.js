@@ -73,6 +73,7 @@ function ofHead(status) {
   const down = status.services.filter((/** @type {any} */ s) => s.state !== "running").map((/** @type {any} */ s) => `${s.name} is ${s.state}`);
   const found = down.length ? [`Of the head's modules, ${down.join(", ")}.`] : [];
   if (!status.database.well) found.push(`The database cannot be written: ${status.database.trouble}. ${counted(status.database.waiting, "event")} wait.`);
+  if (status.history && !status.history.well) found.push(`The inventory's history lacks ${counted(status.history.waiting, "change")}: ${status.history.trouble}. \`layercake inventory rebuild\` mends it.`);
   if (!status.loop.well) found.push(`The head is late with all that it does: ${status.loop.trouble}.`);
   for (const one of status.certificates) if (one.days < 7) found.push(`The certificate ${one.what} is good for ${one.days.toFixed(1)} days more.`);
   return [...found, ...status.warnings];

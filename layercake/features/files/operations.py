@@ -107,10 +107,10 @@ class FileChanges:
             hint="put it there first",
         )
 
-    async def beside(self, node: Node) -> Wanted:
-        """What is in force, and what one node uses that is not: no other node's files change by it.
-        Raises InputError as `wanted`."""
-        new = await self.wanted([node])
+    async def beside(self, *nodes: Node) -> Wanted:
+        """What is in force, and what these nodes use that is not: no other node's files change by
+        it. Raises InputError as `wanted`."""
+        new = await self.wanted(nodes)
         has = self._files.sources.by_path
         return Wanted({**new.by_path, **has}, new.contents, new.users)
 

@@ -209,6 +209,13 @@ def alarms(status: Mapping[str, Any], *, outages: bool = True) -> Iterator[tuple
             yield f"service {service['name']} is {service['state']}", RED
     if not status["database"]["well"]:
         yield f"the database is unwell: {status['database']['trouble']}", RED
+    history = status.get("history")  # an older head has none
+    if history and not history["well"]:
+        yield (
+            f"the inventory's history lacks {history['waiting']} changes: {history['trouble']}; "
+            "`layercake inventory rebuild` mends it",
+            YELLOW,
+        )
     if (loop := status.get("loop")) and not loop[
         "well"
     ]:  # a head from before an upgrade does not say

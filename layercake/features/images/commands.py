@@ -333,13 +333,13 @@ def _saving(
     anything is done, if that file cannot say what the roll makes of the nodes."""
     if file is None:
         return lambda answer: answer
-    from layercake.client.save_images import Rolled, edit_text, save
-    from layercake.inventory.source import read
+    from layercake.client.saving.files import in_force
+    from layercake.client.saving.images import Rolled, edit_text, save
 
     rolled = Rolled(
         [n["name"] for n in app.head.get("/v1/nodes", range=nodes)["nodes"]], image, replace
     )
-    edit_text(read(Path(file)), file, rolled)
+    edit_text(in_force(app.head, file), file, rolled)
 
     def add(answer: Answer) -> Answer:
         if answer.code != OK:

@@ -8,7 +8,8 @@ from layercake.features.boots.boot_sets import BootSets
 from layercake.features.files.node_files import NodeFiles
 from layercake.features.files.operations import FileChanges
 from layercake.features.guard.guard import Guard
-from layercake.features.inventory.operations import InventoryChanges, Means
+from layercake.features.inventory.means import Means
+from layercake.features.inventory.operations import InventoryChanges
 from layercake.features.inventory.reading import Readers
 from layercake.features.inventory.routes import InventoryRoutes
 from layercake.features.inventory.secret_warnings import Warnings

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from layercake.features.files.operations import Wanted
 from layercake.inventory import entry
 from layercake.inventory.changes import Change
 from layercake.inventory.entry import diff
@@ -14,7 +15,7 @@ from layercake.inventory.problems import Problem
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
 from layercake.inventory.yaml_marks import MAX_TEXT
-from layercake.kraken.errors import InputError
+from layercake.kraken.errors import InputError, Refused
 from layercake.moduleapi.module import Part
 from layercake.moduleapi.network import Network
 
@@ -57,7 +58,7 @@ class TakenBack:
 class NewInventory:
     """An inventory that was read. `nodes` are those that are new or other than before, `known` all
     that there were, and `removed` the names of those that are there no more; `changes` is what
-    becomes of all these."""
+    becomes of all these. Without `whole` it is about some nodes alone: `known` has no others."""
 
     file: str
     nodes: Mapping[str, Node]
@@ -66,10 +67,18 @@ class NewInventory:
     networks: Mapping[str, Network]
     warnings: tuple[Problem, ...]
     changes: list[Change] = field(default_factory=list)
+    whole: bool = True
 
     def over(self, now: Mapping[str, Node], parts: Mapping[str, Part]) -> NewInventory:
         """The same, where nodes are not all as they were when it was read: rolls go on meanwhile.
-        What it said of a node that had the same entry is that entry."""
+        What it said of a node that had the same entry is that entry. Raises Refused for some nodes
+        alone that are others by now."""
+        if not self.whole:
+            self._refuse_moved(now)
+            return self
+        return self._over_all(now, parts)
+
+    def _over_all(self, now: Mapping[str, Node], parts: Mapping[str, Part]) -> NewInventory:
         moved = {name for name, node in now.items() if self.known.get(name) is not node} | (
             self.known.keys() - now.keys()
         )
@@ -94,6 +103,14 @@ class NewInventory:
             changes=changes,
         )
 
+    def _refuse_moved(self, now: Mapping[str, Node]) -> None:
+        for name in {*self.known, *self.nodes}:
+            if now.get(name) is not self.known.get(name):
+                raise Refused(
+                    f"cannot {self.file}: {name} has changed since it was planned",
+                    hint="plan it again",
+                )
+
     def all(self) -> Iterator[Node]:
         """All nodes of the inventory, those that stay as they are first."""
         gone = set(self.removed)
@@ -103,14 +120,29 @@ class NewInventory:
         yield from self.nodes.values()
 
 
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Other entries for some nodes, as an inventory has them, None for a node that goes; `title`
+    says what it is, as in "cannot TITLE". `networks` are all, None if they stay as they are.
+    `domains` are those of the groups of these nodes that are lost together."""
+
+    title: str
+    nodes: Mapping[str, Mapping[str, Any] | None]
+    networks: Mapping[str, Mapping[str, Any]] | None
+    domains: frozenset[str]
+    identity: str
+
+
 def listed(images: Iterable[str]) -> str:
     """Names of images, for people."""
     return ", ".join(images) or "no images"
 
 
-def digest_of(revision: int, text: str, files: str) -> str:
-    """Names a text, with the mark of the `files` that it uses, over a state."""
-    return hashlib.blake2b(f"{revision}\0{text}\0{files}".encode(), digest_size=16).hexdigest()
+def digest_of(revision: int, text: str, wanted: Wanted) -> str:
+    """Names a text, with the files that it uses, over a state."""
+    return hashlib.blake2b(
+        f"{revision}\0{text}\0{wanted.mark}".encode(), digest_size=16
+    ).hexdigest()
 
 
 def check_text(text: str, file: str) -> None:

@@ -7,27 +7,22 @@ is wanted at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from imageapi.store.store import ImageStore
-from layercake.agents.sync import Sync
 from layercake.api.caller import said_by
-from layercake.api.delegation import Delegations
-from layercake.base.secrets import Vault
-from layercake.features.boots.boot_sets import BootSets
 from layercake.features.files import operations as files_of
 from layercake.features.files.operations import FileChanges, Wanted
-from layercake.features.guard.guard import Guard
 from layercake.features.inventory import secret_warnings as secrets
+from layercake.features.inventory.means import Means, Spread, plan_node
 from layercake.features.inventory.new_inventory import (
     NO_CONSENT,
     Consent,
     NewInventory,
+    Proposal,
     TakenBack,
     check_text,
     digest_of,
@@ -35,59 +30,26 @@ from layercake.features.inventory.new_inventory import (
 )
 from layercake.features.inventory.reader import InventoryReader
 from layercake.features.inventory.reading import Readers
-from layercake.features.machines.manager import Machines
 from layercake.features.rolls.facts import REST_STAGE, Roll
-from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.policy import Move, Wish, moves, settings_of
 from layercake.fleet import events
-from layercake.fleet.desired import DesiredState, check_set, same
-from layercake.fleet.networks import SiteNetworks
+from layercake.fleet.desired import check_set, same
 from layercake.fleet.slices import slowly
-from layercake.fleet.store import Record, Store, WantedImage
-from layercake.fleet.table import Table
-from layercake.fleet.transaction import Transaction
-from layercake.fleet.wishes import wishes
+from layercake.fleet.store import Record, WantedImage
+from layercake.fleet.transaction import Origin, Transaction
 from layercake.inventory import entry
 from layercake.inventory.changes import Action, Change
 from layercake.inventory.entry import diff
 from layercake.inventory.problems import Problem
 from layercake.inventory.schema import Node
-from layercake.kernel.membership import Membership
 from layercake.kraken.errors import Refused
-from layercake.kraken.mutation import Mutation
-from layercake.modules.notifier import ModuleNotifier
+from layercake.moduleapi.sandboxed_job import SandboxedJob
 
+Reading = Callable[[SandboxedJob], Awaitable[NewInventory]]
+"""Reads what is proposed, in one of the processes for that."""
 _SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
 NAMED = 10
 """How many nodes a message names."""
-
-
-Spread = Callable[[], Awaitable[None]]
-"""Has nodes told of files that are not as before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """With what an inventory is made the desired state. `beside` are the head's addresses with the
-    length of their prefixes; `simulated`: its nodes are made up. `delegations` is what those
-    who are bound to groups may name."""
-
-    store: Store
-    table: Table
-    desire: DesiredState
-    membership: Membership
-    networks: SiteNetworks
-    notifier: ModuleNotifier
-    sync: Sync
-    vault: Vault
-    images: ImageStore
-    boots: BootSets
-    rolls: Rolls
-    guard: Guard
-    machines: Machines
-    beside: Sequence[str]
-    simulated: bool
-    delegations: Delegations
 
 
 class InventoryChanges:
@@ -108,6 +70,7 @@ class InventoryChanges:
             means.boots,
             means.beside,
             means.simulated,
+            means.networks,
         )
         self._plan_jobs = {False: readers.plans, True: readers.own_plans}
         self._applied = readers.applied
@@ -117,20 +80,29 @@ class InventoryChanges:
         present state. `brief`: for a viewer, who waits for the others, and is not told which
         secrets and files there are."""
         check_text(text, file)
+        return await self._plan(lambda job: self.reader.read(job, text, file), text, brief=brief)
+
+    async def plan_proposal(self, proposal: Proposal) -> dict[str, Any]:
+        """The same for other entries of some nodes."""
+        return await self._plan(
+            lambda job: self.reader.propose(job, proposal), proposal.identity, brief=False
+        )
+
+    async def _plan(self, read: Reading, identity: str, *, brief: bool) -> dict[str, Any]:
         job = self._plan_jobs[not brief]
         async with job.turn():
             revision = self._store.revision
-            new = await self.reader.read(job, text, file)
+            new = await read(job)
             wanted, files, warnings = await self._beside(new, brief=brief)
             changes = new.changes
             changed = [(c, new.nodes[c.node]) for c in changes if c.node in new.nodes]
-            plans = [self._plan_node(*each) async for each in slowly(changed)]
+            plans = [plan_node(self._means, *each) async for each in slowly(changed)]
         rolls = await self._moves(changes, new)
         later = {r.name for move in rolls for r in move.records}
         return {
             "changes": [told async for told in slowly(change.to_record() for change in changes)],
             "plans": plans,
-            "digest": digest_of(revision, text, wanted.mark),
+            "digest": digest_of(revision, identity, wanted),
             "networks": [c.to_record() for c in self._means.networks.changes(new.networks)],
             "warnings": [warning.to_record() for warning in warnings],
             "secrets": await self._sent_elsewhere(changes, new),
@@ -147,13 +119,20 @@ class InventoryChanges:
         it; to a viewer (`brief`) nothing of files and secrets."""
         if brief:
             return files_of.NOTHING_WANTED, [], list(new.warnings)
-        wanted = await self._files.wanted(new.all())
+        wanted = await self._wanted_files(new)
         files = await self._files.plan(wanted)
         of_secrets = await asyncio.to_thread(
             secrets.warnings, list(new.all()), self._means.table.parts, self._means.vault
         )
         problems = [Problem(new.file, 0, 0, text) for text in of_secrets]
         return wanted, files, [*new.warnings, *problems]
+
+    async def _wanted_files(self, new: NewInventory) -> Wanted:
+        """The files that are wanted then: those of other nodes stay as they are, if it is about
+        some alone."""
+        if new.whole:
+            return await self._files.wanted(new.all())
+        return await self._files.beside(*new.nodes.values())
 
     async def _sent_elsewhere(
         self, changes: Iterable[Change], new: NewInventory
@@ -190,31 +169,6 @@ class InventoryChanges:
                 found.setdefault((record.node.images, to), []).append(record.name)
         return [TakenBack(tuple(names), images, to) for (images, to), names in found.items()]
 
-    def _plan_node(self, change: Change, node: Node) -> dict[str, Any]:
-        planner = self._means.table.planner_for(node)
-        known = self._store.find(node.id)
-        wants = self._means.desire.goal_values(node.state, node.images)
-        chain = planner.chain(known.machine.state if known else 0, planner.layout.goal(wants))
-        names = [m.name for m in chain or ()]
-        if chain == () and known is not None and _other_images(known, node):
-            names = ["image-update"]
-        ends = known is None and any(step.mutation.cuts_power for step in planner.graph.steps)
-        return {
-            "node": node.name,
-            "found_running": known is not None and _is_foreign(known),
-            "adopt": wishes(node).adopt if ends else None,
-            "chain": names,
-            "to": wants,
-            "blocked": None if chain is not None else "no way there now",
-            "at_boot": self._at_boot(change, chain),
-        }
-
-    def _at_boot(self, change: Change, chain: Iterable[Mutation] | None) -> list[str]:
-        """What of a change takes effect at the next boot, which the chain does not bring about."""
-        if any(step.turns_on for step in chain or ()):
-            return []
-        return entry.at_next_boot(change, self._means.table.parts)
-
     async def apply(
         self,
         text: str,
@@ -227,12 +181,31 @@ class InventoryChanges:
         state, or does what nobody agreed to; nothing has changed then. Other images for many
         running nodes are wanted by the rolls that this begins."""
         check_text(text, file)
+        return await self._apply(
+            lambda job: self.reader.read(job, text, file), text, digest, allow_remove, consent
+        )
+
+    async def apply_proposal(
+        self, proposal: Proposal, digest: str | None, allow_remove: bool, consent: Consent
+    ) -> dict[str, Any]:
+        """The same with other entries of some nodes; all others stay as they are."""
+        return await self._apply(
+            lambda job: self.reader.propose(job, proposal),
+            proposal.identity,
+            digest,
+            allow_remove,
+            consent,
+        )
+
+    async def _apply(
+        self, read: Reading, identity: str, digest: str | None, allow_remove: bool, consent: Consent
+    ) -> dict[str, Any]:
         async with self._applied.turn():  # those who may only look do not keep it waiting
-            new = await self.reader.read(self._applied, text, file)
-            wanted = await self._files.wanted(new.all())
+            new = await read(self._applied)
+            wanted = await self._wanted_files(new)
             await self._files.store(wanted)
         async with self._means.desire.transaction() as transaction:
-            if digest is not None and digest != digest_of(self._store.revision, text, wanted.mark):
+            if digest is not None and digest != digest_of(self._store.revision, identity, wanted):
                 raise Refused(
                     "cannot apply the inventory: the state has changed since it was planned",
                     hint="plan it again",
@@ -336,6 +309,8 @@ class InventoryChanges:
         drafts alone, and there is one at a time."""
         changes = new.changes
         by = said_by(consent.by)
+        if transaction.origin is None and consent.by:  # no request: a board was replaced
+            transaction.origin = Origin(by)
         await self._check(changes, new, consent)
         found = [] if consent.at_once else await self._moves(changes, new)
         later = {r.node.id for move in found for r in move.records}
@@ -477,16 +452,6 @@ class InventoryChanges:
         record = self._store.find(node.id)
         if record is not None and record.applied != node.images and node.id not in later:
             transaction.change(record, lambda record: setattr(record, "applied", node.images))
-
-
-def _other_images(record: Record, node: Node) -> bool:
-    """Whether a node is to have other images than before."""
-    return tuple(image.name for image in record.wanted) != node.images
-
-
-def _is_foreign(record: Record) -> bool:
-    """Whether a machine was found running that is not the head's."""
-    return not record.care.ours and record.value("power") in ("ON", "HANG")
 
 
 def _of_images(changes: Iterable[Change], new: NewInventory) -> list[Change]:

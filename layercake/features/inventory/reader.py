@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -12,16 +13,19 @@ from imageapi.store.store import ImageStore
 from layercake.base.secrets import Vault
 from layercake.features.boots.boot_sets import BootSets, arches
 from layercake.features.inventory import secret_warnings as secrets
-from layercake.features.inventory.new_inventory import NewInventory
+from layercake.features.inventory.new_inventory import NewInventory, Proposal
 from layercake.features.inventory.reading import Answer, Question, answer, is_small, warnings_of
 from layercake.fleet.desired import DesiredState, check_set
+from layercake.fleet.networks import SiteNetworks
 from layercake.fleet.slices import slowly
 from layercake.fleet.store import Store
 from layercake.fleet.table import Table
 from layercake.inventory import entry
 from layercake.inventory.entry import diff
+from layercake.inventory.problems import InventoryErrors, Problem
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.network import Network
 from layercake.moduleapi.sandboxed_job import SandboxedJob
 
 
@@ -39,6 +43,7 @@ class InventoryReader:
         boots: BootSets,
         beside: Sequence[str],
         simulated: bool,
+        networks: SiteNetworks,
     ) -> None:
         self._store = store
         self._table = table
@@ -48,6 +53,7 @@ class InventoryReader:
         self._boots = boots
         self._beside = beside
         self._simulated = simulated
+        self._networks = networks
         self._marks: dict[str, tuple[Node, bytes]] = {}
 
     async def read(self, job: SandboxedJob, text: str, file: str) -> NewInventory:
@@ -65,6 +71,63 @@ class InventoryReader:
         found.changes.extend([change async for change in slowly(diff(before, nodes))])
         return found
 
+    async def propose(self, job: SandboxedJob, proposal: Proposal) -> NewInventory:
+        """Reads other entries for some nodes, in a process of its own: all others stay as they are.
+        Raises InputError for what cannot be, Refused for a node that is not there any more."""
+        known = {record.name: record.node for record in self._store}
+        told = await self._answer_proposal(job, proposal, known)
+        warnings = _warnings_of(proposal, told)
+        nodes = await self._nodes(told, known)
+        removed = tuple(n for n, one in proposal.nodes.items() if one is None and n in known)
+        before = {name: known[name] for name in (*removed, *nodes) if name in known}
+        found = NewInventory(
+            proposal.title,
+            nodes,
+            before,
+            removed,
+            self._networks.by_name if proposal.networks is None else told.networks,
+            warnings,
+            whole=False,
+        )
+        self._check_images(found)
+        await self._check_taken(found, known)
+        async for node in slowly(nodes.values()):
+            secrets.refuse_outside([node], self._vault.directory)
+        found.changes.extend([change async for change in slowly(diff(before, nodes))])
+        return found
+
+    async def _answer_proposal(
+        self, job: SandboxedJob, proposal: Proposal, known: Mapping[str, Node]
+    ) -> Answer:
+        entries = {name: entry for name, entry in proposal.nodes.items() if entry is not None}
+        if proposal.networks is not None:  # which of them a node is in follows from all
+            others = (node for name, node in known.items() if name not in proposal.nodes)
+            entries |= {node.name: _with_groups(node) async for node in slowly(others)}
+        document = _document(proposal, entries, known, self._networks.by_name)
+        question = await self._question("", proposal.title, {})
+        encoded = await asyncio.to_thread(msgspec.msgpack.encode, document)
+        return await self._read_apart(job, msgspec.structs.replace(question, document=encoded))
+
+    async def _check_taken(self, found: NewInventory, known: Mapping[str, Node]) -> None:
+        """Raises InputError for what one of the nodes would have, and another has."""
+        parts = self._table.parts
+        own = {
+            key: (node, one)
+            for node in found.nodes.values()
+            for key, one in entry.unique_values(node, parts).items()
+        }
+        others = (node for name, node in known.items() if name not in found.known)
+        async for other in slowly(others):
+            theirs = entry.unique_values(other, parts)
+            for key in own.keys() & theirs.keys():
+                node, one = own[key]
+                if not (one.shared and theirs[key].shared):
+                    raise InputError(
+                        f"cannot {found.file}: {key[0]} {one.shown} of {node.name} is "
+                        f"{other.name}'s",
+                        hint="no two nodes can have the same",
+                    )
+
     async def _answer(
         self, job: SandboxedJob, text: str, file: str, known: Mapping[str, Node]
     ) -> Answer:
@@ -72,7 +135,13 @@ class InventoryReader:
         marks = {node.name: self._mark(node) async for node in slowly(known.values())}
         if len(self._marks) > len(known):  # of nodes that are gone
             self._marks = {name: had for name, had in self._marks.items() if name in known}
-        question = Question(
+        question = await self._question(text, file, marks)
+        if is_small(text):
+            return await asyncio.to_thread(answer, question)
+        return await self._read_apart(job, question)
+
+    async def _question(self, text: str, file: str, marks: dict[str, bytes]) -> Question:
+        return Question(
             text,
             file,
             [image.name for image in self._images.list()],
@@ -82,8 +151,8 @@ class InventoryReader:
             list(self._beside),
             self._simulated,
         )
-        if is_small(text):
-            return await asyncio.to_thread(answer, question)
+
+    async def _read_apart(self, job: SandboxedJob, question: Question) -> Answer:
         data = await asyncio.to_thread(msgspec.msgpack.encode, question)
         out = await job.request("layercake.features.inventory.reading", data)
         return await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
@@ -130,3 +199,39 @@ class InventoryReader:
             if profiles and one.name == known.default:
                 profiles[""] = one.architecture
         return arches(found), profiles or None
+
+
+def _warnings_of(proposal: Proposal, told: Answer) -> tuple[Problem, ...]:
+    """The warnings of an answer. Raises InputError with the first mistake: there is no file whose
+    places could be shown."""
+    try:
+        return warnings_of(proposal.title, told)
+    except InventoryErrors as errors:
+        first = errors.problems[0]
+        more = f", and {len(errors.problems) - 1} more mistakes" if errors.problems[1:] else ""
+        raise InputError(
+            f"cannot {proposal.title}: {first.message}{more}", hint=first.hint
+        ) from None
+
+
+def _with_groups(node: Node) -> dict[str, Any]:
+    found = entry.entry_of(node)
+    return {**found, "groups": list(node.groups)} if node.groups else found
+
+
+def _document(
+    proposal: Proposal,
+    entries: Mapping[str, Mapping[str, Any]],
+    known: Mapping[str, Node],
+    networks: Mapping[str, Network],
+) -> dict[str, Any]:
+    """An inventory of these entries, with what they refer to."""
+    groups = {group for one in entries.values() for group in one.get("groups", ())}
+    domains = proposal.domains | {group for node in known.values() for group in node.domains}
+    return {
+        "networks": msgspec.to_builtins(networks)
+        if proposal.networks is None
+        else proposal.networks,
+        "groups": {group: {"domain": group in domains} for group in sorted(groups)},
+        "nodes": entries,
+    }

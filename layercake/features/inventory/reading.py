@@ -20,6 +20,7 @@ import msgspec
 from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors, Problem
 from layercake.inventory.schema import EntryCache, Node, mark_of
+from layercake.inventory.yaml_marks import Table, marked
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Module, Part
 from layercake.moduleapi.network import Network
@@ -51,6 +52,7 @@ class Question(msgspec.Struct, frozen=True):
     profiles: dict[str, str] | None = None
     heads: list[str] = []
     simulated: bool = True
+    document: bytes = b""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -122,7 +124,7 @@ def answer(question: Question, remembered: Remembered | None = None) -> Answer:
     parts = remembered.parts(question.modules)
     try:
         found = load(
-            question.text,
+            _table(question.document) if question.document else question.text,
             question.file,
             set(question.images),
             parts=parts,
@@ -130,7 +132,7 @@ def answer(question: Question, remembered: Remembered | None = None) -> Answer:
             known_profiles=question.profiles,
             heads=question.heads,
             simulated=question.simulated,
-            cache=remembered.entries,
+            cache=None if question.document else remembered.entries,
         )
     except InventoryErrors as errors:
         return Answer(mistakes=problem_records(errors.problems))
@@ -144,6 +146,11 @@ def answer(question: Question, remembered: Remembered | None = None) -> Answer:
         [w.to_record() for w in found.warnings[:MISTAKES]],
         dict(found.networks),
     )
+
+
+def _table(document: bytes) -> Table:
+    found = marked(msgspec.msgpack.decode(document))
+    return found if isinstance(found, Table) else Table(found.mark, {})
 
 
 def problem_records(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:

@@ -22,10 +22,9 @@ from layercake.features.inventory.operations import InventoryChanges
 from layercake.features.inventory.views import SiteViews
 from layercake.moduleapi.module import Role
 
-_OPEN = frozenset(
+OPEN = frozenset(
     {"state", "images", "groups", "domains", "arch", "firmware", "ip", "macs", "network"}
 )
-
 """The fields whose values a viewer is shown: those of every node, and none of a module's."""
 
 
@@ -42,7 +41,7 @@ class ApplyRequest(msgspec.Struct, forbid_unknown_fields=True):
     `allow_remove`, `take_back` and `at_once` are what a person has agreed to: that nodes are
     removed, that images which `image roll` has brought since are taken back, that all nodes change
     their images at once. `confirm_secrets`: that secrets go to other places than before, as the
-    plan's `secrets` says. `by` says who asks.
+    plan's `secrets` says. `by` says who asks, and `reason` why, for the history.
     """
 
     yaml: str
@@ -53,6 +52,7 @@ class ApplyRequest(msgspec.Struct, forbid_unknown_fields=True):
     at_once: bool = False
     confirm_secrets: bool = False
     by: str = ""
+    reason: str = ""
 
 
 class EntryRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -66,6 +66,7 @@ class EntryRequest(msgspec.Struct, forbid_unknown_fields=True):
     at_once: bool = False
     confirm_secrets: bool = False
     by: str = ""
+    reason: str = ""
 
 
 class DiffRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -103,9 +104,7 @@ class InventoryRoutes:
             found["changes"] = [
                 {
                     **c,
-                    "fields": {
-                        k: v if k in _OPEN else [None, None] for k, v in c["fields"].items()
-                    },
+                    "fields": {k: v if k in OPEN else [None, None] for k, v in c["fields"].items()},
                 }
                 for c in found["changes"]
             ]

@@ -20,7 +20,16 @@ from layercake.client.columns import (
     sort_nodes,
     variables_of,
 )
-from layercake.client.command import FAILED, Answer, App, command, nodes_argument, yes_option
+from layercake.client.command import (
+    FAILED,
+    OK,
+    Answer,
+    App,
+    command,
+    nodes_argument,
+    reason_option,
+    yes_option,
+)
 from layercake.client.confirm import confirm_stop, current_user
 from layercake.client.http import path_segment
 from layercake.client.output import Column, Output, format_duration, short_digest
@@ -350,17 +359,34 @@ def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
     is_flag=True,
     help="Agree that its secrets go to another place than before.",
 )
+@click.option(
+    "--save",
+    "file",
+    metavar="FILE",
+    default="",
+    envvar="LAYERCAKE_INVENTORY",
+    show_envvar=True,
+    help="Write it into the inventory FILE too, whose comments and order stay.",
+)
+@reason_option
 def set_(
-    app: App, name: str, values: tuple[str, ...], unset: tuple[str, ...], confirm_secrets: bool
+    app: App,
+    name: str,
+    values: tuple[str, ...],
+    unset: tuple[str, ...],
+    confirm_secrets: bool,
+    file: str,
+    reason: str,
 ) -> Answer:
     """Change the entry of the node NAME in the inventory in force, and no other node: KEY=VALUE,
     VALUE as in the inventory.
 
-    Keys in a mapping are written bmc.address. Write it into your inventory too: the next `apply`
-    wants what stands there.
+    Keys in a mapping are written bmc.address. The next `apply` wants what stands in your
+    inventory: --save writes it there, if FILE says what is in force.
     """
     # Imported here, and below: the other commands need none of it.
     from layercake.client.inventory_file import waiting_lines
+    from layercake.client.saving.files import EntryFile
     from layercake.features.rolls.commands import begun_line
 
     wanted = dict(_value(assignment) for assignment in values)
@@ -371,14 +397,18 @@ def set_(
         "unset": list(unset),
         "confirm_secrets": confirm_secrets,
         "by": current_user(),
+        **({"reason": reason} if reason else {}),
     }
+    saving = EntryFile(app.head, file, name, wanted, unset) if file else None
     answer = app.head.patch(f"/v1/nodes/{path_segment(name)}", body)
-    done = (
-        f"{name} is changed; write it into the inventory too"
-        if answer["changed"]
-        else f"{name} has that already"
-    )
-    return Answer(answer, (done, *map(begun_line, answer["rolls"]), *waiting_lines(answer)))
+    if saving is not None:
+        code, rest = saving.write(rolls=bool(answer["rolls"]))
+    else:
+        code = OK
+        rest = "; write it into the inventory too"
+    done = f"{name} is changed{rest}" if answer["changed"] or file else f"{name} has that already"
+    lines = (done, *map(begun_line, answer["rolls"]), *waiting_lines(answer))
+    return Answer(answer, lines, code)
 
 
 def _value(word: str) -> tuple[str, Any]:

@@ -44,7 +44,7 @@ from layercake.fleet.desired import DesiredState
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.persistence.schema import RESTORE_HINT
 from layercake.fleet.store import Record, Store, WantedImage
-from layercake.fleet.transaction import Transaction
+from layercake.fleet.transaction import Origin, Transaction
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
 
 log = logging.getLogger("layercake.rolls")
@@ -283,6 +283,7 @@ class Rolls:
             if isinstance(action, (Switch, Revert)):
                 # what was only staged is found out anew; the roll of 100,000 nodes is 10 MB
                 transaction.can_wait = False
+                transaction.origin = Origin(roll.by, how=f"roll {roll.id}")
             record = self._store.find(action.node) if action.node else None
             if isinstance(action, Note):
                 transaction.event(
@@ -454,7 +455,8 @@ class Rolls:
         )  # several may begin together
         roll = replace(roll, id=self.number() + begun, after=self._store.newest_event)
         self._write(transaction, roll)
-        text = f"roll {roll.id} of {len(roll.nodes)} nodes to {roll.image}, by {roll.by}"
+        transaction.what = f"roll {roll.id} of {len(roll.nodes)} nodes to {roll.image}"
+        text = f"{transaction.what}, by {roll.by}"
         transaction.event(None, events.ROLL_STARTED, text, data={"roll": roll.id})
         transaction.after(self._register, roll)
         return roll

@@ -54,6 +54,16 @@ class ServiceShown(msgspec.Struct):
     since_s: float | None
 
 
+class HistoryShown(msgspec.Struct):
+    """How the inventory's history is: whether it follows, else why not and for how many seconds,
+    and how many changes are not in it yet."""
+
+    well: bool
+    trouble: str
+    waiting: int
+    since_s: float | None
+
+
 class HeadStatus(msgspec.Struct):
     """How the head is. Times in seconds."""
 
@@ -63,6 +73,7 @@ class HeadStatus(msgspec.Struct):
     revision: int
     nodes: NodeCounts
     database: DatabaseShown
+    history: HistoryShown
     loop: LoopShown
     services: list[ServiceShown]
     sync: dict[str, int]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from layercake.features.guard.guard import Guard
+from layercake.features.history.history import History
 from layercake.features.inventory.secret_warnings import Warnings
 from layercake.features.nodes.lists.metrics import Tally
 from layercake.features.rolls.manager import Rolls
@@ -31,6 +32,7 @@ def _start(kernel: Kernel) -> Running:
         guard,
         kernel.part(Rolls),
         kernel.part(Tally),
+        kernel.part(History),
         kernel.settings.addresses[0],
         time.monotonic(),
     )
@@ -41,5 +43,8 @@ def _start(kernel: Kernel) -> Running:
 
 
 FEATURE = Feature(
-    "status", _start, needs=("guard", "inventory", "nodes", "rolls"), routes=(StatusRoutes,)
+    "status",
+    _start,
+    needs=("guard", "history", "inventory", "nodes", "rolls"),
+    routes=(StatusRoutes,),
 )

@@ -14,6 +14,7 @@ from layercake.agents.pki import Authority
 from layercake.agents.sync import Sync
 from layercake.base.clock import Clock
 from layercake.features.guard.guard import Guard
+from layercake.features.history.history import History
 from layercake.features.nodes.lists.metrics import Tally
 from layercake.features.nodes.views import Status, status_of
 from layercake.features.rolls.manager import Rolls
@@ -127,6 +128,7 @@ class Observed:
     guard: Guard
     rolls: Rolls
     tally: Tally
+    history: History
     address: str
     started: float
 
@@ -180,6 +182,7 @@ async def head_status(
             "asking": counts[Status.ASKING],
         },
         "database": of.database.health.view(of.store),
+        "history": of.history.view(),
         "loop": of.lag.view(),
         "services": services,
         "sync": dict(of.sync.counters),

@@ -9,19 +9,18 @@ counts: the rolled nodes have the new images, and nothing else is another.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layercake.base.files import write_atomic
+from layercake.client.saving.files import write
 from layercake.inventory.problems import Mark, Problems
 from layercake.inventory.ranges import fold, names_of
 from layercake.inventory.source import read
 from layercake.inventory.yaml_marks import Entry, Listing, Scalar, Table, parse, plain
-from layercake.kraken.errors import InputError, OperationFailed
+from layercake.kraken.errors import InputError
 
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 """Where YAML ends a line."""
@@ -65,16 +64,9 @@ class _Source:
 def save(path: Path, rolled: Rolled) -> list[int]:
     """Changes the file in one step; returns the lines that are others. Raises InputError if it
     cannot be said there, and OperationFailed; the file is as it was then."""
-    target = path.resolve()
     text, lines = edit_text(read(path), str(path), rolled)
     if lines:
-        try:
-            status = target.stat()
-            write_atomic(target, text, mode=status.st_mode & 0o7777, durable=True)
-            if os.geteuid() == 0:
-                os.chown(target, status.st_uid, status.st_gid)
-        except OSError as error:
-            raise OperationFailed(f"cannot write {path}: {error.strerror}") from error
+        write(path, text)
     return lines
 
 

@@ -1,0 +1,85 @@
+"""The inventory file that is written: only while it says what is in force, and in one step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from layercake.base.files import write_atomic
+from layercake.client.command import FAILED, OK
+from layercake.client.inventory_file import inventory_request
+from layercake.client.saving.entries import edit_entry
+from layercake.inventory.ranges import fold
+from layercake.kraken.errors import InputError, OperationFailed
+
+if TYPE_CHECKING:
+    from layercake.client.http import Client
+
+SHOWN = 100
+"""Characters of the nodes that a message names."""
+
+
+def write(path: Path, text: str) -> None:
+    """Replaces the file; its owner and mode stay. Raises OperationFailed."""
+    target = path.resolve()
+    try:
+        status = target.stat()
+        write_atomic(target, text, mode=status.st_mode & 0o7777, durable=True)
+        if os.geteuid() == 0:
+            os.chown(target, status.st_uid, status.st_gid)
+    except OSError as error:
+        raise OperationFailed(f"cannot write {path}: {error.strerror}") from error
+
+
+def in_force(head: Client, file: str) -> str:
+    """The text of a file that says what is in force. Raises InputError for another one: what it
+    says besides would be hidden in what is written."""
+    request = inventory_request(file)
+    if differing := others(head.post("/v1/inventory/plan", request)):
+        raise InputError(
+            f"cannot save to {file}: it differs from what is in force: {differing}",
+            hint=f"`layercake plan {file}` shows how; apply it first, or put it right",
+        )
+    return request["yaml"]
+
+
+def others(planned: dict[str, Any]) -> str:
+    """What a plan changes, in words; "" for nothing."""
+    nodes = [change["node"] for change in planned["changes"]]
+    networks = [change["node"] for change in planned.get("networks") or []]
+    text = fold(nodes)
+    named = text if len(text) <= SHOWN else f"{len(nodes)} nodes"
+    return ", ".join(filter(None, (named, *(f"the network {name}" for name in networks[:5]))))
+
+
+class EntryFile:
+    """A file that one node's entry is written into. Raises InputError, before anything is changed,
+    for a file that says something else than what is in force, or would then."""
+
+    def __init__(
+        self, head: Client, file: str, node: str, wanted: Mapping[str, Any], unset: Collection[str]
+    ) -> None:
+        self._head = head
+        self._file = file
+        self._text = edit_entry(in_force(head, file), file, node, wanted, unset)
+        if (changed := self._differs()) not in ("", node):
+            raise InputError(
+                f"cannot save to {file}: {changed} would change by it",
+                hint=f"write it into the entry of {node} by hand",
+            )
+
+    def _differs(self) -> str:
+        request = {"yaml": self._text, "file": self._file}
+        return others(self._head.post("/v1/inventory/plan", request))
+
+    def write(self, *, rolls: bool) -> tuple[int, str]:
+        """Writes it, now that the node is changed, or is being rolled; the exit code, and what
+        there is to say."""
+        differs = "" if rolls else self._differs()
+        if differs:
+            why = f"groups or defaults there want something else of {differs}"
+            return FAILED, f"; {self._file} is as it was: {why}"
+        write(Path(self._file), self._text)
+        return OK, f", and {self._file} says so"

@@ -1,0 +1,191 @@
+"""What is read out of the repository: the log, a whole inventory, what differs, who said which
+line, and what an undo needs. In the worker's process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from layercake.features.history import messages, normal
+from layercake.features.history.normal import Fields
+from layercake.features.history.repository import BRANCH, Repository, RepositoryError
+from layercake.features.history.undo import undo
+
+MOST_LOGGED = 1000
+_ENTRY = "%x02%H%x01%at%x01%an%x01%B%x01"
+Options = Mapping[str, Any]
+"""`nodes`: the names of the nodes that may be seen or are asked for, None for all."""
+
+
+def log(repository: Repository, options: Options) -> list[dict[str, Any]]:
+    """The newest changes, the newest first: `limit` of them, from `revision` on; with `nodes` those
+    of these nodes, and which of them each changes."""
+    if not repository.head():
+        return []
+    nodes = options.get("nodes")
+    if nodes is not None and not nodes:
+        return []
+    paths = _paths(nodes)
+    start = repository.resolve(options.get("revision") or BRANCH)
+    raw = repository.run(
+        "log",
+        f"--max-count={min(int(options['limit']), MOST_LOGGED)}",
+        f"--format={_ENTRY}",
+        *(("--name-only", "--no-renames") if paths else ()),
+        start,
+        "--",
+        *paths,
+    ).decode("utf-8", "replace")
+    found = []
+    for one in raw.split("\x02")[1:]:
+        revision, at, by, body, files = one.split("\x01")
+        logged = messages.read(revision, at, by, body)
+        logged.nodes = [normal.name_of(path) for path in files.split("\n") if path]
+        found.append(msgspec.to_builtins(logged))
+    return found
+
+
+def show(repository: Repository, options: Options) -> dict[str, Any]:
+    """The inventory at a revision, as a text that `plan` and `apply` take."""
+    commit = repository.resolve(options["revision"])
+    files = repository.tree(commit)
+    nodes = options.get("nodes")
+    hidden = options.get("open")
+    if nodes is not None:
+        paths = set(_paths(nodes))
+        files = {path: one for path, one in files.items() if path in paths}
+    texts = repository.contents(files.values())
+    parts: dict[str, list[str]] = {normal.NETWORKS: [], normal.NODES: []}
+    groups: dict[str, bool] = {}
+    for path in sorted(files, key=lambda path: (path.partition("/")[0], normal.name_of(path))):
+        fields = normal.parse(texts[files[path]])
+        if hidden is not None:
+            fields = {key: value for key, value in fields.items() if key in hidden}
+        section = normal.NODES if path.startswith(normal.NODES) else normal.NETWORKS
+        for group in fields.get("groups", ()):
+            groups[group] = groups.get(group, False) or group in fields.get("domains", ())
+        parts[section].append(f"  {normal.name_of(path)}:\n{_lines(normal.entry_of(fields))}")
+    lines = [f"  {name}: {{domain: {str(groups[name]).lower()}}}\n" for name in sorted(groups)]
+    sections = (
+        ("networks", parts[normal.NETWORKS]),
+        ("groups", lines),
+        ("nodes", parts[normal.NODES]),
+    )
+    text = "".join(f"{name}:\n{''.join(part)}" for name, part in sections if part)
+    return {"revision": commit, "yaml": text}
+
+
+def _lines(entry: Mapping[str, Any]) -> str:
+    return "".join(f"    {key}: {json.dumps(entry[key])}\n" for key in sorted(entry))
+
+
+def diff(repository: Repository, options: Options) -> dict[str, Any]:
+    """What differs between two revisions: {"before", "after", "changes", "networks"}."""
+    before, after = (repository.resolve(options[key]) for key in ("before", "after"))
+    nodes = options.get("nodes")
+    if nodes is not None and not nodes:
+        changed = {}
+    else:
+        changed = repository.changed(before, after, _paths(nodes))
+    old, new = _both(repository, changed)
+    found: dict[str, list[dict[str, Any]]] = {normal.NODES: [], normal.NETWORKS: []}
+    for path in sorted(changed, key=normal.name_of):
+        record = normal.change_record(normal.name_of(path), old.get(path), new.get(path))
+        section = normal.NODES if path.startswith(normal.NODES) else normal.NETWORKS
+        found[section].append(record)
+    return {
+        "before": before,
+        "after": after,
+        "changes": found[normal.NODES],
+        "networks": found[normal.NETWORKS] if nodes is None else [],
+    }
+
+
+def _both(
+    repository: Repository, changed: Mapping[str, tuple[str, str]]
+) -> tuple[dict[str, Fields], dict[str, Fields]]:
+    """What is in files before and after, as far as they are there."""
+    texts = repository.contents(one for pair in changed.values() for one in pair)
+    old = {path: normal.parse(texts[pair[0]]) for path, pair in changed.items() if pair[0]}
+    new = {path: normal.parse(texts[pair[1]]) for path, pair in changed.items() if pair[1]}
+    return old, new
+
+
+def blame(repository: Repository, options: Options) -> dict[str, Any]:
+    """Which change has said each line of a node's entry: {"revision", "lines": each with "field",
+    "value", and the change as in the log}."""
+    commit = repository.resolve(options["revision"])
+    path = normal.path_of(options["node"])
+    if not repository.at(commit, [path]):
+        return {"revision": commit, "lines": []}
+    raw = repository.run("blame", "--porcelain", commit, "--", path).decode("utf-8", "replace")
+    of_line: list[tuple[str, str]] = []
+    revision = ""
+    for line in raw.split("\n"):
+        if line.startswith("\t"):
+            of_line.append((revision, line[1:]))
+        elif len(line) > 40 and line[40] == " " and all(c in "0123456789abcdef" for c in line[:40]):
+            revision = line[:40]
+    changes = _logged(repository, {revision for revision, _ in of_line})
+    lines = []
+    for revision, line in of_line:
+        field, value = normal.line_of(line)
+        lines.append({"field": field, "value": json.dumps(value), "change": changes[revision]})
+    return {"revision": commit, "lines": lines}
+
+
+def _logged(repository: Repository, revisions: Iterable[str]) -> dict[str, dict[str, Any]]:
+    raw = repository.run("log", "--no-walk", f"--format={_ENTRY}", *sorted(revisions), "--").decode(
+        "utf-8", "replace"
+    )
+    found = {}
+    for one in raw.split("\x02")[1:]:
+        revision, at, by, body, _ = one.split("\x01")
+        found[revision] = msgspec.to_builtins(messages.read(revision, at, by, body))
+    return found
+
+
+def undoing(repository: Repository, options: Options) -> dict[str, Any]:
+    """What has to be wanted so that a change, or all from `since` on up to `revision`, is undone
+    (undo.py). {"revision", "head", "nodes": entries by name or None, "networks", "moved",
+    "domains"}."""
+    commit = repository.resolve(options["revision"])
+    since = options.get("since") or ""
+    before = repository.resolve(since) if since else repository.parent(commit)
+    if not before:
+        raise RepositoryError("the first revision has none before it")
+    head = repository.head()
+    changed = repository.changed(before, commit)
+    old, new = _both(repository, changed)
+    at = repository.at(head, list(changed))
+    texts = repository.contents(at.values())
+    now = {path: normal.parse(texts[one]) for path, one in at.items()}
+    found: dict[str, Any] = {"revision": commit, "since": before, "head": head, "moved": []}
+    for key, prefix in (("nodes", normal.NODES), ("networks", normal.NETWORKS)):
+        undone = undo(
+            *(_named(files, prefix) for files in (old, new, now)), take_back=options["take_back"]
+        )
+        found[key] = undone.wanted
+        found["moved"] += undone.moved
+    return found
+
+
+def _named(files: Mapping[str, Fields], prefix: str) -> dict[str, Fields]:
+    return {normal.name_of(p): fields for p, fields in files.items() if p.startswith(prefix)}
+
+
+def _paths(nodes: Sequence[str] | None) -> list[str]:
+    return [] if nodes is None else [normal.path_of(name) for name in nodes]
+
+
+ASKED: dict[str, Callable[[Repository, Options], Any]] = {
+    "log": log,
+    "show": show,
+    "diff": diff,
+    "blame": blame,
+    "undoing": undoing,
+}
+"""What can be asked, by name."""

@@ -1,0 +1,105 @@
+"""`layercake inventory`, as a person types it, over a head."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+import pytest
+
+from layercake.agents import pki
+from layercake.cli.main import main
+from tests.history.conftest import Site
+
+RACK = """\
+# ours
+nodes:
+  n0: {mac: "52:54:00:00:00:10", ip: 10.1.0.10, console: ttyS0}  # the first
+  n1: {mac: "52:54:00:00:00:11", ip: 10.1.0.11, console: ttyS0, firmware: uefi}
+"""
+Run = Callable[..., Awaitable[tuple[int, str]]]
+
+
+@pytest.fixture
+async def run(
+    site: Site,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> AsyncIterator[Run]:
+    """Runs a command against the head; its exit code and what it printed."""
+    folder = tmp_path_factory.mktemp("s")
+    head = site.world.head
+    head.settings = msgspec.structs.replace(head.settings, socket=str(folder / "s"), api_port=0)
+    pki.create(site.world.directory / "pki", "127.0.0.1")
+    api = head.api()
+    await api.start()
+    monkeypatch.setenv("LAYERCAKE_SOCKET", str(folder / "s"))
+
+    async def one(*words: str) -> tuple[int, str]:
+        code = await asyncio.to_thread(main, list(words))
+        found = capsys.readouterr()
+        return code, found.out + found.err
+
+    yield one
+    await api.stop()
+
+
+async def test_a_day_of_changes_is_read_and_undone(site: Site, run: Run) -> None:
+    code, said = await run("node", "set", "n0", "kernel_args=debug", "--reason", "ticket 7")
+    assert code == 0, said
+    code, said = await run("inventory", "log")
+    assert code == 0 and "change kernel_args of n0" in said and "ticket 7" in said
+    code, said = await run("inventory", "log", "n0", "--full")
+    assert "why: ticket 7" in said and "how: PATCH /v1/nodes/n0 (" in said
+    code, said = await run("inventory", "diff")
+    assert said.split() == ["~", "n0", "kernel_args:", "(none)", "->", "debug"]
+    code, said = await run("inventory", "blame", "n0")
+    assert code == 0 and "ticket 7" in said
+    code, said = await run("inventory", "revert", "HEAD", "--plan")
+    assert code == 0 and "debug -> (none)" in said
+    code, said = await run("inventory", "revert", "HEAD", "--yes", "--no-wait", "-m", "wrong")
+    assert code == 0, said
+    code, said = await run("inventory", "show")
+    assert "kernel_args" not in said and 'ip: "10.1.0.10"' in said
+    code, said = await run("inventory", "rebuild", "--yes")
+    assert code == 0 and "sound" in said
+
+
+async def test_what_has_moved_on_stops_a_revert(site: Site, run: Run) -> None:
+    for value in ("one", "two"):
+        await run("node", "set", "n0", f"kernel_args={value}")
+    code, said = await run("inventory", "revert", "HEAD~1", "--yes")
+    assert code == 4 and 'is "two" now' in said and "--take-back" in said
+    code, said = await run("inventory", "revert", "HEAD~1", "--take-back", "--yes", "--no-wait")
+    assert code == 0, said
+
+
+async def test_a_value_is_written_into_the_file_that_is_in_force(
+    site: Site, run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("f") / "rack.yaml"
+    file.write_text(RACK)
+    code, said = await run("node", "set", "n0", "kernel_args=debug", "--save", str(file))
+    assert code == 0 and "rack.yaml says so" in said, said
+    assert file.read_text() == RACK.replace("ttyS0}  #", "ttyS0, kernel_args: debug}  #")
+    code, said = await run("plan", str(file))
+    assert "nothing to change" in said
+    await run("node", "set", "n1", "kernel_args=other")
+    code, said = await run("node", "set", "n0", "kernel_args=more", "--save", str(file))
+    assert code == 2 and "differs from what is in force: n1" in said
+    assert "more" not in file.read_text()
+    assert "more" not in (await run("inventory", "show"))[1]
+
+
+async def test_what_a_group_says_is_not_unset_in_the_file(
+    site: Site, run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("f") / "rack.yaml"
+    text = RACK.replace("# ours", "defaults: {kernel_args: all}")
+    file.write_text(text)
+    assert (await run("apply", str(file), "--yes", "--no-wait"))[0] == 0
+    code, said = await run("node", "set", "n0", "--unset", "kernel_args", "--save", str(file))
+    assert code == 1 and "rack.yaml is as it was" in said
+    assert file.read_text() == text
