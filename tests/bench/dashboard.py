@@ -127,8 +127,8 @@ async def serve(directory: Path, count: int) -> None:
 class Head:
     """The head's process, as the bench speaks with it."""
 
-    def __init__(self, directory: Path, count: int) -> None:
-        argv = [sys.executable, "-m", "tests.bench.dashboard", "--head", str(directory), str(count)]
+    def __init__(self, directory: Path, count: int, module: str = "tests.bench.dashboard") -> None:
+        argv = [sys.executable, "-m", module, "--head", str(directory), str(count)]
         self._process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

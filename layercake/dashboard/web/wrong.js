@@ -33,7 +33,7 @@ export function wrong(app, place) {
         ...ranked(found.causes, (one) => cause(app, one, outageOf(one, status.guard), opened)),
         ...found.beside.map((/** @type {any} */ one) => beside(one)),
         ...going.map((/** @type {any} */ one) => h("p", { class: "notice" }, h("a", { href: `#/rolls/${one.id}` }, `Roll ${one.id}`), ` to ${one.image} is ${one.state}.`)),
-        found.causes.length ? null : well(found, !troubles.length && !going.length && !found.beside.length && !status.guard.frozen),
+        found.causes.length ? stopped(found) : well(found, !troubles.length && !going.length && !found.beside.length && !status.guard.frozen),
       ]);
       app.fine();
     } catch (error) {
@@ -84,6 +84,11 @@ function well({ well, stopped }, quiet) {
   if (!well) return h("p", { class: "well" }, "There are no nodes. `layercake apply FILE` brings some.");
   const left = stopped.length ? ` ${counted(stopped.length, "node")} of them frozen or in maintenance: ${fold(stopped)}.` : "";
   return h("p", { class: "well" }, `${quiet && !left ? "All is well: " : ""}${well === 1 ? "the one node is" : `all ${well.toLocaleString("en-US")} nodes are`} as wanted.${left}`);
+}
+
+/** Of nodes that are as wanted, those that a person keeps the head from. @param {{stopped: string[]}} found */
+function stopped({ stopped }) {
+  return stopped.length ? h("p", { class: "note stopped-too" }, `As wanted, and frozen or in maintenance: ${counted(stopped.length, "node")}, `, h("span", { class: "range" }, fold(stopped)), ".") : null;
 }
 
 /** A command, to be copied as it stands. @param {any} one @param {...any} more */

@@ -4,6 +4,7 @@ happened to many nodes is one alert; what is over resolves the alert of its begi
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +23,9 @@ _PAIRS = (
 ENDS: Mapping[str, str] = {end.name: begin.name for begin, end in _PAIRS}
 """What ends an alert: the kind that began it."""
 _BEGIN = {begin.name: begin.severity for begin, _ in _PAIRS}
+OF_EACH = frozenset({"pagerduty", "alertmanager"})
+"""The formats whose receivers are told of each node, and resolve its alert by its key."""
+_NUMBER = re.compile(r"[0-9]+")
 MOST_TEXT = 1000
 """Characters that are told of one alert."""
 MOST_NODES = 2000
@@ -46,17 +50,19 @@ class Alert(NamedTuple):
         return f"{'OVER: ' if self.over else ''}{self.kind}{of}: {self.text}"
 
 
-def alerts(happened: Iterable[Event]) -> list[Alert]:
-    """The alerts of these events, in their order. Of a kind that nothing ends there is one for all
-    nodes, with what was said last."""
-    grouped: dict[tuple[str, str], list[Event]] = {}
+def alerts(happened: Iterable[Event], *, of_each: bool = False) -> list[Alert]:
+    """The alerts of these events, in their order: one for all nodes of which the same is said, but
+    for its numbers. With `of_each`, what something ends has one for each node, which that
+    resolves."""
+    grouped: dict[tuple[str, ...], list[Event]] = {}
     for event in happened:
-        begun = ENDS.get(event.kind, event.kind)
-        about = ""
-        if begun in _BEGIN:
-            about = event.node or str(event.data.get("domain", ""))
-        grouped.setdefault((event.kind, about), []).append(event)
-    return [_alert(kind, about, its) for (kind, about), its in grouped.items()]
+        about = str(event.data.get("domain", ""))
+        if of_each and ENDS.get(event.kind, event.kind) in _BEGIN:
+            about = event.node or about
+        same = event.text.replace(event.node, "") if event.node else event.text
+        key = (event.kind, about, "" if about else _NUMBER.sub("", same))
+        grouped.setdefault(key, []).append(event)
+    return [_alert(key[0], key[1], its) for key, its in grouped.items()]
 
 
 def _alert(kind: str, about: str, its: Sequence[Event]) -> Alert:

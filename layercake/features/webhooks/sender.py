@@ -25,7 +25,7 @@ import msgspec
 
 from layercake.base.secrets import SecretRef, Vault
 from layercake.features.events.views import event_view
-from layercake.features.webhooks.formats import ENDS, FORMATS, alerts
+from layercake.features.webhooks.formats import ENDS, FORMATS, OF_EACH, alerts
 from layercake.features.webhooks.settings import OF_WEBHOOKS, WebhookSettings, url
 from layercake.fleet import events
 from layercake.fleet.persistence.database import Database
@@ -160,7 +160,7 @@ class Webhook:
             secret = ""
             if self._settings.secret:
                 secret = await asyncio.to_thread(self._secret, self._settings.secret)
-            found = alerts(news)
+            found = alerts(news, of_each=self._settings.format in OF_EACH)
             return [
                 msgspec.json.encode(body)
                 for body in (form(found, self._head, left_out, secret) if found else ())
