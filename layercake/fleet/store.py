@@ -148,11 +148,13 @@ class WantedImage(msgspec.Struct, frozen=True):
 
 class Hold(msgspec.Struct, frozen=True):
     """A node is being released: why it is held, for people, and what is wanted of it meanwhile, up
-    (in minOS, without images) or off. `images` are those that it shall run again after that."""
+    (in minOS, without images) or off. `images` are those that it shall run again after that.
+    `needs_person`: it does not go on without one."""
 
     why: str
     state: str = "up"
     images: tuple[WantedImage, ...] = ()
+    needs_person: bool = False
 
 
 # Of nodes of which nothing is known: 300 bytes less each.

@@ -11,6 +11,7 @@ from layercake.features.consoles.operations import Consoles
 from layercake.features.guard.guard import Guard
 from layercake.features.guard.outage import Outage
 from layercake.features.nodes.lists.causes import alike, of_alarms, of_consoles
+from layercake.fleet.store import Hold
 from layercake.kraken.converge import Barred, Discovered
 from pxe.events import OTHER_SERVER
 from tests.support.api import served
@@ -234,3 +235,12 @@ async def test_what_was_told_of_security_is_said_for_an_hour(site: World) -> Non
         range="b0"
     ) == []
     assert of_alarms(store.alarms, None, store.wall() + 3601, site.head.table.events) == []
+
+
+async def test_a_release_needs_a_person_once_it_does_not_go_on_by_itself(site: World) -> None:
+    is_(site, "@all", power="ON", boot="WAIT", run="UNKNOWN")
+    site.node("a0").held = Hold("it is being released: erase, step 3 of 7")
+    site.node("a1").held = Hold("its release failed at erase", needs_person=True)
+    _, found = await causes(site)
+    ranks = {one["range"]: one["needs"] for one in found}
+    assert (ranks["a0"], ranks["a1"]) == ("working", "person")

@@ -286,6 +286,7 @@ async def test_a_release_that_waits_is_held_over_a_restart_and_can_be_given_up(s
     site.keeper = site.made()
     ops = site.world.ops
     assert site.record.held is not None and "--confirm n0" in site.record.held.why
+    assert site.record.held.needs_person
     assert site.record.wanted == () and not site.keeper.kept.running()
     await ops.releases.change("n0", "abandon", "bob")
     assert site.shown()["state"] == "abandoned"

@@ -132,7 +132,11 @@ class ReleaseManager:
         self.kept.load()
         for record in self._store:
             if why := self.kept.why_held(record.node.id):
-                record.held = Hold(self._worded(record, why), images=self._before(record))
+                record.held = Hold(
+                    self._worded(record, why),
+                    images=self._before(record),
+                    needs_person=self.kept.needs_person(record.node.id),
+                )
                 record.wanted = ()
 
     def advance(self) -> None:
@@ -249,6 +253,7 @@ class ReleaseManager:
             self._worded(record, self.kept.why_held(record.node.id)),
             "up" if up else "off",
             self._before(record),
+            self.kept.needs_person(record.node.id),
         )
         care = partial(replace, ours=True, released=up and record.value("power") == "OFF")
         async with self._desire.transaction() as transaction:
@@ -269,7 +274,9 @@ class ReleaseManager:
         self._progress[record.node.id] = progress
         if record.held is not None:
             record.held = replace(
-                record.held, why=self._worded(record, self.kept.why_held(record.node.id))
+                record.held,
+                why=self._worded(record, self.kept.why_held(record.node.id)),
+                needs_person=self.kept.needs_person(record.node.id),
             )
             self._store.mark(record)
 

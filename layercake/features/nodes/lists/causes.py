@@ -241,7 +241,7 @@ def _left_alone(
     if record.held is not None:
         return What(
             status.value,
-            Rank.WAITING,
+            Rank.PERSON if record.held.needs_person else Rank.WORKING,
             "it is being released" if brief else record.held.why,
             "see how far it is",
             "layercake node release --show {nodes}",
