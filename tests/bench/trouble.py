@@ -1,12 +1,13 @@
 """The worst night: 10,000 nodes, a third of them dark, a roll under way, and what an administrator
 sees of it. Run with `python -m tests.bench.trouble [NODES]`.
 
-The head is one in a process of its own; its nodes are HELLOs. What is planted: the first third is
+The head is one in a process of its own; its nodes are HELLOs. What is planted: the last third is
 dark, PLANTED nodes were given up on before that for two reasons, some are in maintenance, and a
 roll goes on. `explain_lines` and `explain_s` are of `layercake explain` (the median of RUNS, with
 the start of the program), `status_lines` of `layercake status`. `alerts` is what a chat is told from
 the first silent node on. `height_px` is the first page at 1280 pixels with all areas that scroll,
-`interactive_s` from nothing in the browser's cache until it shows the causes and answers a key.
+`interactive_s` from nothing in the browser's cache until it shows the causes and answers a key,
+`pixel_p99_ms` from the datagram of a node until its cell of the rack has another colour.
 All node sets that are shown, by the page and by the command line, have to be exactly what is
 planted. The last line is one JSON object.
 """
@@ -39,7 +40,8 @@ from layercake.fleet.store import Event
 from layercake.head.life import THREAD_S
 from layercake.inventory.ranges import fold, names_of
 from layercake.kraken.converge import Barred
-from tests.bench.dashboard import Head, inventory, signed_in
+from tests.bench._history import quantile
+from tests.bench.dashboard import Head, interactive, inventory, pixels, signed_in
 from tests.support.api import token
 from tests.support.dashboard import chromium
 from tests.support.world import World
@@ -47,6 +49,7 @@ from tests.support.world import World
 NODES, RUNS = 10_000, 5
 HELLO_S = 5
 PLANTED = 20
+SAMPLES = 100
 GATHER_S = 15.0
 
 
@@ -59,13 +62,13 @@ class Night:
         self._world = world
         self._told: list[str] = []
         self._batch: list[Event] = []
-        self.dark = names[:third]
-        self.lit = names[third:]
+        self.dark = names[-third:]
+        self.lit = names[:-third]
         self.given_up = {
-            "no answer of its BMC": self.lit[: PLANTED // 2],
-            "its power supply trips": self.lit[PLANTED // 2 : PLANTED],
+            "no answer of its BMC": self.lit[40 : 40 + PLANTED // 2],
+            "its power supply trips": self.lit[40 + PLANTED // 2 : 40 + PLANTED],
         }
-        self.maintained = self.lit[40:44]
+        self.maintained = self.lit[70:74]
         self.rolled = self.lit[80:480]
 
     def _speak(self, names: list[str]) -> None:
@@ -131,7 +134,7 @@ class Night:
 
 
 async def serve(directory: Path, count: int) -> None:
-    """The head: says what is planted, and turns a node to and fro until its input ends."""
+    """The head: says what is planted, and has a node say what each line of its input wants."""
     sys.setswitchinterval(THREAD_S)
     pki.create(directory / "pki", "127.0.0.1")
     world = World(directory)
@@ -155,7 +158,10 @@ async def serve(directory: Path, count: int) -> None:
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
-    await reader.read()
+    while line := (await reader.readline()).split():
+        at = time.time()
+        world.send(world.hello(line[1].decode(), image=line[2].decode()))
+        print(at, flush=True)
 
 
 def command(socket: Path, *words: str) -> tuple[list[str], float]:
@@ -198,8 +204,8 @@ _SETS = """
 """
 
 
-async def page(head: Head, pki_of: Path) -> dict[str, float]:
-    """The first screen."""
+async def page(head: Head, pki_of: Path, count: int) -> dict[str, float]:
+    """The first screen; then the rack, in which a node changes."""
     async with chromium(pki_of) as browser, signed_in(browser, head) as view:
         begin = time.perf_counter()
         await view.page.goto(f"{head.url}/dashboard/", wait_until="commit")
@@ -209,6 +215,8 @@ async def page(head: Head, pki_of: Path) -> dict[str, float]:
         found = {"interactive_s": time.perf_counter() - begin}
         check([tuple(one) for one in await view.page.evaluate(_SETS)], head.facts["truth"], "page")
         found["height_px"] = float(await view.page.evaluate(_HEIGHT))
+        await interactive(view.page, head, count)
+        found["pixel_p99_ms"] = quantile(await pixels(view.page, head, SAMPLES), 0.99)
         if view.complaints():
             raise SystemExit(f"the page complains: {view.complaints()[:3]}")
     return found
@@ -235,7 +243,7 @@ def main() -> None:
             "explain_s": statistics.median(seconds for _, seconds in runs),
             "status_lines": len(status),
             "alerts": len(head.facts["alerts"]),
-            **asyncio.run(page(head, place / "pki")),
+            **asyncio.run(page(head, place / "pki", count)),
         }
     print(json.dumps({key: round(value, 3) for key, value in found.items()}))
 
