@@ -14,11 +14,7 @@ from layercake.inventory.ranges import fold
 from layercake.kraken.events import QUARANTINE_CLEARED, QUARANTINE_SET
 
 Format = Literal["layercake", "slack", "mattermost", "teams", "pagerduty", "alertmanager"]
-_PAIRS = (
-    (events.OUTAGE_CALLED, events.OUTAGE_OVER),
-    (events.WEBHOOK_FAILED, events.WEBHOOK_WELL),
-    (QUARANTINE_SET, QUARANTINE_CLEARED),
-)
+_PAIRS = ((events.OUTAGE_CALLED, events.OUTAGE_OVER), (QUARANTINE_SET, QUARANTINE_CLEARED))
 ENDS: Mapping[str, str] = {end.name: begin.name for begin, end in _PAIRS}
 """What ends an alert: the kind that began it."""
 _BEGIN = {begin.name: begin.severity for begin, _ in _PAIRS}
@@ -26,6 +22,12 @@ MOST_TEXT = 1000
 """Characters that are told of one alert."""
 MOST_NODES = 2000
 """Characters of node sets; of more the number alone is told."""
+MOST_CHAT = 12_000
+"""Characters of a message to a chat: Mattermost takes 16,383, Teams 28 KB. What is too long is
+refused each time, and holds up all that comes after."""
+OPEN_S = 7 * 86400.0
+"""For how long Alertmanager holds what something will end: without, it calls it over by itself
+after its resolve_timeout, 5 minutes."""
 
 
 class Alert(NamedTuple):
@@ -47,7 +49,8 @@ class Alert(NamedTuple):
 
 
 def alerts(happened: Iterable[Event]) -> list[Alert]:
-    """The alerts of these events, in their order. Of a kind that nothing ends there is one for all
+    """The alerts of these events, in the order of what happened last of each: of one that was over
+    and began anew the beginning is told last. Of a kind that nothing ends there is one for all
     nodes, with what was said last."""
     grouped: dict[tuple[str, str], list[Event]] = {}
     for event in happened:
@@ -55,7 +58,8 @@ def alerts(happened: Iterable[Event]) -> list[Alert]:
         about = ""
         if begun in _BEGIN:
             about = event.node or str(event.data.get("domain", ""))
-        grouped.setdefault((event.kind, about), []).append(event)
+        key = (event.kind, about)
+        grouped[key] = [*grouped.pop(key, ()), event]
     return [_alert(kind, about, its) for (kind, about), its in grouped.items()]
 
 
@@ -79,8 +83,15 @@ Bodies = list[dict[str, Any] | list[dict[str, Any]]]
 
 
 def _lines(found: Sequence[Alert], head: str, left_out: int) -> list[str]:
-    more = [f"{left_out} events were left out"] if left_out else []
-    return [f"Layercake {head}", *(alert.line for alert in found), *more]
+    lines = [f"Layercake {head}"]
+    left = MOST_CHAT
+    for number, alert in enumerate(found):
+        left -= len(alert.line) + 1
+        if left < 0:
+            lines.append(f"{len(found) - number} more alerts: layercake events")
+            break
+        lines.append(alert.line)
+    return [*lines, *([f"{left_out} events were left out"] if left_out else [])]
 
 
 def _slack(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bodies:
@@ -134,7 +145,7 @@ def _pagerduty(found: Sequence[Alert], head: str, left_out: int, secret: str) ->
 
 def _alertmanager(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bodies:
     """Alertmanager's POST /api/v2/alerts. What nothing ends is over when Alertmanager's
-    resolve_timeout is."""
+    resolve_timeout is; what something ends, when that is told, or after OPEN_S."""
     return [
         [
             {
@@ -145,11 +156,18 @@ def _alertmanager(found: Sequence[Alert], head: str, left_out: int, secret: str)
                     "key": alert.key,
                 },
                 "annotations": {"summary": alert.line},
-                **({"endsAt": _time(alert.at)} if alert.over else {"startsAt": _time(alert.at)}),
+                **_times(alert),
             }
             for alert in found
         ]
     ]
+
+
+def _times(alert: Alert) -> dict[str, str]:
+    if alert.over:
+        return {"endsAt": _time(alert.at)}
+    ends = {"endsAt": _time(alert.at + OPEN_S)} if alert.kind in _BEGIN else {}
+    return {"startsAt": _time(alert.at), **ends}
 
 
 def _time(at: float) -> str:
