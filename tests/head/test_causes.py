@@ -12,6 +12,7 @@ from layercake.features.guard.guard import Guard
 from layercake.features.guard.outage import Outage
 from layercake.features.nodes.lists.causes import alike, of_alarms, of_consoles
 from layercake.kraken.converge import Barred, Discovered
+from layercake.kraken.errors import Refused
 from pxe.events import OTHER_SERVER
 from tests.support.api import served
 from tests.support.world import World
@@ -133,6 +134,17 @@ async def test_a_word_of_a_person_comes_first(site: World) -> None:
         and stopped["command"] == "layercake thaw b[0-2]"
         and stopped["needs"] == "waiting"
     )
+
+
+async def test_of_a_frozen_site_no_node_is_thawed_alone(site: World) -> None:
+    is_(site, "@all", power="ON", boot="WAIT")
+    await site.ops.care.freeze("b[0-2]", "the cooling is off", "ann")
+    await site.ops.care.begin("a0", "a new board", "ann", None)
+    await site.ops.care.freeze("", "the chiller is off", "ann")
+    _, found = await causes(site)
+    assert [(one["command"], len(one["nodes"])) for one in found] == [("layercake thaw", 8)]
+    with pytest.raises(Refused):
+        await site.ops.care.thaw("b[0-2]", "ann")
 
 
 async def test_disks_and_images_have_their_own(site: World) -> None:
