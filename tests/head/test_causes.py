@@ -11,6 +11,7 @@ from layercake.features.consoles.operations import Consoles
 from layercake.features.guard.guard import Guard
 from layercake.features.guard.outage import Outage
 from layercake.features.nodes.lists.causes import alike, of_alarms, of_consoles
+from layercake.fleet.store import Hold
 from layercake.kraken.converge import Barred, Discovered
 from layercake.kraken.errors import Refused
 from pxe.events import OTHER_SERVER
@@ -145,6 +146,18 @@ async def test_of_a_frozen_site_no_node_is_thawed_alone(site: World) -> None:
     assert [(one["command"], len(one["nodes"])) for one in found] == [("layercake thaw", 8)]
     with pytest.raises(Refused):
         await site.ops.care.thaw("b[0-2]", "ann")
+
+
+async def test_a_release_needs_a_person_where_it_does_not_go_on(site: World) -> None:
+    is_(site, "@all", power="ON", boot="WAIT")
+    for name, hold in (
+        ("a0", Hold("it is being released: erase")),
+        ("b0", Hold("its release failed at erase", stuck=True)),
+    ):
+        site.node(name).held = hold
+    _, found = await causes(site)
+    needs = {one["nodes"][0]: one["needs"] for one in found if "release" in one["text"]}
+    assert needs == {"a0": "waiting", "b0": "person"} and found[0]["nodes"] == ["b0"]
 
 
 async def test_disks_and_images_have_their_own(site: World) -> None:

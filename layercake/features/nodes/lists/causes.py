@@ -240,11 +240,12 @@ def _left_alone(
 ) -> What | None:
     """Why nothing is done to the node at all: by a person's word, or in an outage."""
     if record.held is not None:
+        stuck = record.held.stuck
         return What(
             status.value,
-            Rank.WAITING,
+            Rank.PERSON if stuck else Rank.WAITING,
             "it is being released" if brief else record.held.why,
-            "see how far it is",
+            "see what it waits for" if stuck else "see how far it is",
             "layercake node release --show {nodes}",
             RELEASE,
         )
