@@ -97,7 +97,7 @@ async def test_it_is_shown_as_text_and_as_a_page(world: World) -> None:
         and "n1: the BMC says <b>no</b>" in text
         and "\x1b" not in text
     )
-    assert "OUTAGE the site, for 61s: 1 of 2 nodes are silent" in text
+    assert "OUTAGE    of the site, for 61s: 1 of 2 nodes are silent" in text
     made = page(found)
     assert (
         "&lt;b&gt;no&lt;/b&gt;" in made
