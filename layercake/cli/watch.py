@@ -141,10 +141,18 @@ def _causes(causes: Mapping[str, Any], out: Output) -> Iterator[str]:
             f"{format_duration(cause['longest_s'])}: {cause['text']}"
         )
         yield out.styled(clean(text)[:_ROOM], STYLES.get(cause["status"], BOLD))
-        step = cause["command"] or cause["next"]
-        yield out.styled(clean(f"    {cause['range']}  next: {step}")[:_ROOM], DIM)
+        yield out.styled(_next(cause), DIM)
     if len(listed) > _SHOWN_CAUSES:
         yield out.styled(f"{len(listed) - _SHOWN_CAUSES} more causes: layercake explain", DIM)
+
+
+def _next(cause: Mapping[str, Any]) -> str:
+    """A cause's nodes and the command for them in a line; where they do not fit, how to see them:
+    a command that is cut off is one for other nodes."""
+    line = clean(f"    {cause['range']}  next: {cause['command'] or cause['next']}")
+    if len(line) <= _ROOM:
+        return line
+    return clean(f"    next: {cause['next']}: layercake explain")[:_ROOM]
 
 
 def _group(group: str, nodes: Sequence[tuple[str, str]], width: int, out: Output) -> Iterator[str]:

@@ -148,13 +148,13 @@ class WantedImage(msgspec.Struct, frozen=True):
 
 class Hold(msgspec.Struct, frozen=True):
     """A node is being released: why it is held, for people, and what is wanted of it meanwhile, up
-    (in minOS, without images) or off. `images` are those that it shall run again after that.
-    `needs_person`: it does not go on without one."""
+    (in minOS, without images) or off. `images` are those that it shall run again after that;
+    `stuck`: that does not come by itself, a person has to do something."""
 
     why: str
     state: str = "up"
     images: tuple[WantedImage, ...] = ()
-    needs_person: bool = False
+    stuck: bool = False
 
 
 # Of nodes of which nothing is known: 300 bytes less each.
@@ -255,14 +255,12 @@ _FACTS = operator.attrgetter(*(field.name for field in dataclasses.fields(Record
 
 
 class Store:
-    """The records by node id and by name, and the events; tells listeners of events, and keeps what
-    is to be written."""
+    """The records by node id and by name, and the events; tells listeners, keeps what to write."""
 
     def __init__(self, clock: Clock, wall: Clock | None = None) -> None:
         self._clock = clock
         self.wall = wall or clock
-        """What people's clocks say, for what they read: it may step, so nothing is decided by
-        it."""
+        """What people's clocks say, for what they read: it may step, so it decides nothing."""
         self._by_id: dict[str, Record] = {}
         self._by_name: dict[str, Record] = {}
         self._in_order: list[Record] = []

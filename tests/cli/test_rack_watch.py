@@ -16,6 +16,7 @@ from layercake.cli.main import main
 from layercake.cli.watch import NOTHING, Rack, picture
 from layercake.client.output import Output
 from layercake.client.watch import poll
+from layercake.inventory.ranges import fold
 from tests.support.rollnodes import Site, on_socket
 
 QUIET: dict[str, Any] = {
@@ -134,6 +135,22 @@ def test_trouble_comes_first_and_a_large_rack_is_counted() -> None:
     assert any(line.startswith("2 quarantined for 3m: no DISCOVER") for line in lines)
     assert any("next: layercake node clear n[0,7]" in line for line in lines)
     assert lines[-1].startswith("roll 4 to b:2") and "roll 3" not in "".join(lines)
+
+
+def test_a_command_that_does_not_fit_is_not_cut_off() -> None:
+    nodes = [f"n{number}" for number in range(0, 400, 3)]
+    cause = {
+        "status": "quarantined",
+        "text": "no DISCOVER",
+        "range": fold(nodes),
+        "nodes": nodes,
+        "longest_s": 180,
+        "next": "mend it, and have it tried again",
+        "command": f"layercake node clear {fold(nodes)}",
+    }
+    lines = seen(Rack(), causes={"causes": [cause], "well": 9})
+    assert lines[-1] == "    next: mend it, and have it tried again: layercake explain"
+    assert "134 quarantined for 3m: no DISCOVER" in lines
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ STEP = {
         ("done", "", 0),
         ("freed", "", 0),
         ("failed", "its release failed at drain", 1),
+        ("unconfirmed", "its release waits for a person", 1),
         ("abandoned", "its release was abandoned by ann", 1),
     ],
 )

@@ -105,6 +105,10 @@ async def test_an_outage_and_a_freeze_are_on_top_of_every_view(site: Site, look:
     await expect(alarms).to_contain_text(
         "The whole site is frozen by ann: the chiller is off", timeout=PATIENT
     )
+    await look.view("#/")
+    stopped = look.page.locator(".cause").filter(has_text="the chiller is off")
+    await expect(stopped.locator(".next code")).to_have_text("layercake thaw", timeout=PATIENT)
+    await expect(stopped.get_by_role("button", name="Thaw")).to_have_count(0)
     await site.world.ops.care.thaw("", "ann")
     await expect(alarms).to_be_empty(timeout=PATIENT)
 

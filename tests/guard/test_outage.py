@@ -7,7 +7,16 @@ from collections.abc import Mapping
 import pytest
 
 from layercake.features.guard import outage
-from layercake.features.guard.outage import SITE, Outage, is_outage, together, whole
+from layercake.features.guard.outage import (
+    GATHER_S,
+    SITE,
+    Outage,
+    Outages,
+    Whole,
+    is_outage,
+    together,
+    whole,
+)
 from layercake.features.guard.settings import GuardSettings
 
 SETTINGS = GuardSettings()
@@ -112,3 +121,42 @@ def test_outages_of_other_times_or_with_other_nodes_stand_for_themselves() -> No
     assert {one.outage.domain for one in whole([old, new], 90.0)} == {"a", SITE}
     left, right = dark("left", range(8), 8), dark("right", range(4, 12), 8)
     assert len(whole([left, right], 90.0)) == 2
+
+
+class Dark:
+    """A site of two racks whose nodes are all silent, and what was told of it, with whether it was
+    its end."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.told: list[tuple[str, bool]] = []
+        self.outages = Outages(SETTINGS, lambda: self.now, self._note)
+        left = dict.fromkeys((f"l{i}" for i in range(4)), 0.0)
+        right = dict.fromkeys((f"r{i}" for i in range(4)), 5.0)
+        self.silent = {"left": left, "right": {}, SITE: left}
+        self.pass_time(GATHER_S)
+        self.silent = {"left": left, "right": right, SITE: left | right}
+        self.pass_time(GATHER_S)
+
+    def _note(self, one: Whole, text: str, over: bool) -> None:
+        self.told.append((one.outage.domain, over))
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.outages.update({"left": 4, "right": 4, SITE: 20}, self.silent)
+
+
+def test_what_a_person_ends_is_over_for_whoever_was_told_of_a_part_of_it() -> None:
+    site = Dark()
+    assert site.told == [("left", False), (SITE, False)]
+    site.outages.end(SITE)
+    assert site.told[2:] == [("left", True)], "the end of the site's own is told by who ends it"
+    site.outages.end(SITE)  # it was over before that was written
+    site.pass_time(GATHER_S)
+    assert site.outages.whole == [] and len(site.told) == 3, "the same silence is no other outage"
+    site.silent = {}
+    site.pass_time(1.0)
+    site.silent = {"left": dict.fromkeys((f"l{i}" for i in range(4)), site.now)}
+    site.silent[SITE] = site.silent["left"]
+    site.pass_time(GATHER_S)
+    assert site.told[3:] == [("left", False)], "they were back, and are gone again"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 
 import pytest
 
+from imageapi.node.container.egress import HeadPorts, program
 from layercake.head.addresses import reached_at
 
 SETUP = """
@@ -47,3 +49,12 @@ def test_where_a_server_is_reached(listen: str, reached: set[str]) -> None:
 
 def test_an_address_is_not_looked_up() -> None:
     assert reached_at("fd97::0001") == ["fd97::1"]
+
+
+@pytest.mark.parametrize("listen", ["fe80::97:1%lo", "a-name"])
+def test_of_a_link_is_what_nodes_can_use(listen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of this machine lead to such addresses (nss-myhostname(8))."""
+    found = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fe80::97:1%lo", 0, 0, 1))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    addresses = reached_at(listen)
+    assert addresses == ["fe80::97:1"] and program(HeadPorts(tuple(addresses), (443,)))

@@ -13,6 +13,7 @@ from layercake.features.guard.outage import Outage
 from layercake.features.nodes.lists.causes import alike, of_alarms, of_consoles
 from layercake.fleet.store import Hold
 from layercake.kraken.converge import Barred, Discovered
+from layercake.kraken.errors import Refused
 from pxe.events import OTHER_SERVER
 from tests.support.api import served
 from tests.support.world import World
@@ -136,6 +137,29 @@ async def test_a_word_of_a_person_comes_first(site: World) -> None:
     )
 
 
+async def test_of_a_frozen_site_no_node_is_thawed_alone(site: World) -> None:
+    is_(site, "@all", power="ON", boot="WAIT")
+    await site.ops.care.freeze("b[0-2]", "the cooling is off", "ann")
+    await site.ops.care.begin("a0", "a new board", "ann", None)
+    await site.ops.care.freeze("", "the chiller is off", "ann")
+    _, found = await causes(site)
+    assert [(one["command"], len(one["nodes"])) for one in found] == [("layercake thaw", 8)]
+    with pytest.raises(Refused):
+        await site.ops.care.thaw("b[0-2]", "ann")
+
+
+async def test_a_release_needs_a_person_where_it_does_not_go_on(site: World) -> None:
+    is_(site, "@all", power="ON", boot="WAIT")
+    for name, hold in (
+        ("a0", Hold("it is being released: erase")),
+        ("b0", Hold("its release failed at erase", stuck=True)),
+    ):
+        site.node(name).held = hold
+    _, found = await causes(site)
+    needs = {one["nodes"][0]: one["needs"] for one in found if "release" in one["text"]}
+    assert needs == {"a0": "waiting", "b0": "person"} and found[0]["nodes"] == ["b0"]
+
+
 async def test_disks_and_images_have_their_own(site: World) -> None:
     is_(
         site,
@@ -240,7 +264,7 @@ async def test_what_was_told_of_security_is_said_for_an_hour(site: World) -> Non
 async def test_a_release_needs_a_person_once_it_does_not_go_on_by_itself(site: World) -> None:
     is_(site, "@all", power="ON", boot="WAIT", run="UNKNOWN")
     site.node("a0").held = Hold("it is being released: erase, step 3 of 7")
-    site.node("a1").held = Hold("its release failed at erase", needs_person=True)
+    site.node("a1").held = Hold("its release failed at erase", stuck=True)
     _, found = await causes(site)
     ranks = {one["range"]: one["needs"] for one in found}
     assert (ranks["a0"], ranks["a1"]) == ("working", "person")

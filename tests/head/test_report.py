@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from layercake.client.output import Output
-from layercake.features.status.commands import page, show_report
+from layercake.features.status.commands import page, show_report, what
 from layercake.fleet import events
 from tests.support.api import served
 from tests.support.world import World
@@ -97,7 +97,7 @@ async def test_it_is_shown_as_text_and_as_a_page(world: World) -> None:
         and "n1: the BMC says <b>no</b>" in text
         and "\x1b" not in text
     )
-    assert "OUTAGE the site, for 61s: 1 of 2 nodes are silent" in text
+    assert "OUTAGE    of the site, for 61s: 1 of 2 nodes are silent" in text
     made = page(found)
     assert (
         "&lt;b&gt;no&lt;/b&gt;" in made
@@ -108,3 +108,10 @@ async def test_it_is_shown_as_text_and_as_a_page(world: World) -> None:
     assert "<h2 class=held>Held back</h2>" in made and "http" not in made.replace(
         "<!doctype html>", ""
     ).replace("<html", "")
+
+
+def test_a_node_set_that_is_long_is_counted_and_not_cut_off() -> None:
+    line = {"kind": "boot.slow", "node": "", "count": 9}
+    few, many = ({f"n{number}": 1 for number in range(0, most, 3)} for most in (9, 400))
+    assert what({**line, "nodes": few}) == "boot.slow of n[0,3,6]"
+    assert what({**line, "nodes": many}) == "boot.slow of 134 nodes"

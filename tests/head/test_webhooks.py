@@ -17,11 +17,12 @@ from aiohttp.test_utils import TestServer
 
 from layercake.base.secrets import Vault
 from layercake.features.webhooks import sender
+from layercake.features.webhooks.formats import FORMATS, alerts
 from layercake.features.webhooks.sender import Webhooks
 from layercake.features.webhooks.settings import WebhookSettings, kinds, secret, url
 from layercake.fleet import events
-from layercake.fleet.store import Record
-from layercake.kraken.events import QUARANTINE_CLEARED, QUARANTINE_SET
+from layercake.fleet.store import Event, Record
+from layercake.kraken.events import QUARANTINE_CLEARED, QUARANTINE_SET, EventKind
 from layercake.moduleapi.fields import Mistake
 from pxe.events import OTHER_SERVER
 from tests.support.world import World
@@ -311,9 +312,12 @@ async def test_alertmanager_is_told_when_it_is_over(
         outage(world)
         outage(world, over=True)
         await until(lambda: found.got)
+        world.head.store.event(world.node("n0"), events.BOOT_SLOW, "slow")
+        await until(lambda: "slow" in str(found.got))
     begun, over = found.got[0][1]["alerts"]
     assert begun["labels"] == over["labels"], "it is known by them"
-    assert "startsAt" in begun and "endsAt" in over
+    assert begun["startsAt"] <= over["endsAt"] < begun["endsAt"], "not over by itself before"
+    assert "endsAt" not in found.got[-1][1]["alerts"][-1], "nothing ends this"
 
 
 async def test_nodes_in_maintenance_are_no_alert_and_security_is(
@@ -329,3 +333,52 @@ async def test_nodes_in_maintenance_are_no_alert_and_security_is(
         await until(lambda: "not expected" in str(found.got))
     text = found.got[-1][1]["text"]
     assert "another server" in text and ": expected" not in text
+
+
+async def test_what_ends_an_alert_is_told_in_a_maintenance_too(
+    world: World, receiver: tuple[Receiver, str]
+) -> None:
+    await world.ops.inventory.apply(RACK, "rack.yaml", None, True)
+    found, where = receiver
+    async with Told(world, url=where, format="pagerduty", secret="key", kinds=["quaran"]):
+        world.head.store.event(world.node("n0"), QUARANTINE_SET, "given up")
+        await until(lambda: found.got)
+        await world.ops.care.begin("n0", "a new board", "ann", None)
+        world.head.store.event(world.node("n0"), QUARANTINE_CLEARED, "cleared by ann")
+        await until(lambda: len(found.got) == 2)
+    assert [body["event_action"] for _, body in found.got] == ["trigger", "resolve"]
+
+
+async def test_it_is_told_how_many_were_left_out_also_where_no_other_is_news(
+    world: World, receiver: tuple[Receiver, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "MOST", 2)
+    await world.ops.inventory.apply(RACK, "rack.yaml", None, True)
+    await world.ops.care.begin("n0", "a new board", "ann", None)
+    found, where = receiver
+    async with Told(world, url=where, format="slack"):
+        happens(world, *"abcde")
+        await until(lambda: found.got)
+    assert found.got[0][1]["text"] == "Layercake 10.1.0.1\n3 events were left out"
+
+
+def of_node(number: int, node: str, kind: EventKind, text: str = "given up") -> Event:
+    return Event(number, float(number), node, kind.name, kind.severity.value, text)
+
+
+def test_what_begins_again_after_its_end_is_open() -> None:
+    happened = [
+        of_node(number, "n0", kind)
+        for number, kind in enumerate((QUARANTINE_SET, QUARANTINE_CLEARED, QUARANTINE_SET))
+    ]
+    told = FORMATS["pagerduty"](alerts(happened), "h", 0, "")
+    assert [one["event_action"] for one in told if isinstance(one, dict)] == ["resolve", "trigger"]
+
+
+@pytest.mark.parametrize("form", ["slack", "mattermost", "teams"])
+def test_a_message_to_a_chat_is_never_too_long_to_be_taken(form: str) -> None:
+    happened = [of_node(n, f"n{n}", QUARANTINE_SET, "x" * 2000) for n in range(sender.AT_ONCE)]
+    (body,) = FORMATS[form](alerts(happened), "h", 7, "")
+    said = json.dumps(body)
+    assert len(said) < 16_383
+    assert "189 more alerts: layercake events" in said and "7 events were left out" in said

@@ -176,11 +176,17 @@ def site(world: World, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(world)
 
 
+def is_stuck(site: Site) -> bool:
+    """Whether its node is held until a person does something."""
+    return site.record.held is not None and site.record.held.stuck
+
+
 async def test_all_steps_are_done_in_their_order_and_the_images_come_back(site: Site) -> None:
     assert await site.world.ops.releases.begin("n0", force=False, by="ann") == ["n0"]
     assert (site.record.wanted, site.record.node.images) == ((), ("compute",)), (
         "it is held from here on"
     )
+    assert not is_stuck(site), "it goes on by itself"
     assert IMAGE.digest in site.world.ops.images.in_use(), "it is needed again"
     done = await site.ended()
     assert (done["state"], [(s["name"], s["result"]) for s in done["steps"]]) == (
@@ -251,7 +257,7 @@ async def test_what_nobody_but_the_node_says_waits_for_a_person(site: Site, stat
     assert "restart, erase, tpm, power-cycle rest on the node's own word" in held
     assert "`layercake node release --confirm n0`" in held
     assert held in site.world.head.part(Guard).stopped(site.record), "explain says so"
-    assert site.record.wanted == ()
+    assert site.record.wanted == () and is_stuck(site)
     kinds = site.world.kinds("n0")
     assert (kinds.count("release.unconfirmed"), kinds.count("release.done")) == (1, 0)
     await ops.releases.change("n0", "confirm", "bob")
@@ -285,8 +291,8 @@ async def test_a_release_that_waits_is_held_over_a_restart_and_can_be_given_up(s
     await site.world.restart()
     site.keeper = site.made()
     ops = site.world.ops
-    assert site.record.held is not None and "--confirm n0" in site.record.held.why
-    assert site.record.held.needs_person
+    held = site.record.held
+    assert held is not None and held.stuck and "--confirm n0" in held.why
     assert site.record.wanted == () and not site.keeper.kept.running()
     await ops.releases.change("n0", "abandon", "bob")
     assert site.shown()["state"] == "abandoned"

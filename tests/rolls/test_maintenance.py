@@ -70,3 +70,14 @@ async def test_a_maintenance_that_begins_before_its_turn_takes_it_out(site: Site
     assert site.running()["n3"] == "one"
     (node,) = [n for n in told["nodes"] if n["name"] == "n3"]
     assert node["reason"] == WHY
+
+
+async def test_one_that_was_passed_over_before_its_maintenance_keeps_its_images(site: Site) -> None:
+    """A node that is off is passed over, and gets them when the roll ends; somebody goes to it."""
+    await site.world.ops.nodes.set_state("n[2-3]", "off", True)
+    roll = await site.start("n[0-3]", "two", batch="1", health_s=2.0)
+    while site.running()["n0"] != "two":
+        await site.step()
+    await maintain(site, "n3")
+    await site.until_over(roll.id)
+    assert [site.world.node(n).node.images for n in ("n2", "n3")] == [("two",), ("one",)]

@@ -9,8 +9,8 @@ import { age, counted, fold, howto, STATUSES } from "./words.js";
 const PAUSE_MS = 1500;
 /** What causes ask of people, the first thing first: the words over them. @type {Record<string, string>} */
 const NEEDS = { person: "Needs a person", working: "The head is at it", waiting: "Waits, as it is meant to" };
-/** The commands that have a button, by how they begin. @type {[string, string][]} */
-const BUTTONS = [["layercake node clear ", "clear"], ["layercake thaw", "thaw"], ["layercake node maintenance end ", "maintained"]];
+/** The commands of nodes that have a button, by how they begin; that of a frozen site is none of them. @type {[string, string][]} */
+const BUTTONS = [["layercake node clear ", "clear"], ["layercake thaw ", "thaw"], ["layercake node maintenance end ", "maintained"]];
 
 /** @param {import("./main.js").App} app @param {HTMLElement} place */
 export function wrong(app, place) {

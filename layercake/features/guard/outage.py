@@ -8,7 +8,7 @@ mon_osd_down_out_subtree_limit when a whole rack is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -104,12 +104,15 @@ class Outages:
     whole: list[Whole] = field(default_factory=list)
     _of: dict[str, Whole] = field(default_factory=dict)
     _told: dict[str, Whole] = field(default_factory=dict)
+    _ended: set[str] = field(default_factory=set)
+    """Nodes whose outage a person has ended, for as long as they are silent."""
 
     def update(self, members: Mapping[str, int], silent: Mapping[str, Mapping[str, float]]) -> None:
         """Looks at who is silent now; see `outages_now`."""
         now = self.clock()
         before = self.by_domain
-        found = outages_now(before, members, silent, self.settings, now)
+        self._ended &= silent.get(SITE, {}).keys()
+        found = outages_now(before, members, silent, self.settings, now, self._ended)
         if found or before:
             self.replace_all(found)
         for one in self.whole:
@@ -132,11 +135,18 @@ class Outages:
         self._of = {key: one for one in reversed(self.whole) for key in one.outage.silent}
 
     def end(self, domain: str) -> None:
-        """A person has ended the outage of a domain, with those in it."""
-        gone = self.by_domain[domain].silent
-        left = {name: one for name, one in self.by_domain.items() if not one.silent <= gone}
-        for name in self.by_domain.keys() - left.keys():
-            self._told.pop(name, None)
+        """A person has ended the outage of a domain, with those in it: of what was told of these it
+        is told that it is over. One that is over by then is no error."""
+        ends = self.by_domain.get(domain)
+        if ends is None:
+            return
+        left = {name: one for name, one in self.by_domain.items() if not one.silent <= ends.silent}
+        for name in sorted(self.by_domain.keys() - left.keys()):
+            told = self._told.pop(name, None)
+            if told is not None and name != domain:
+                text = f"{told.outage.where}: ended with that of {ends.where}"
+                self.note(told._replace(outage=self.by_domain[name]), text, True)
+        self._ended |= ends.silent
         self.replace_all(left)
 
     def of(self, key: str) -> Whole | None:
@@ -185,9 +195,10 @@ def outages_now(
     silent: Mapping[str, Mapping[str, float]],
     settings: GuardSettings,
     now: float,
+    ended: Set[str] = frozenset(),
 ) -> dict[str, Outage]:
     """The outages now, by domain. `members` is how many nodes should speak, by domain and of the
-    site; `silent` which of them do not, and since when.
+    site; `silent` which of them do not, and since when. Of those `ended` none is called anew.
 
     A domain of one node, and a site of nodes that are all in one domain, are no evidence of their
     own.
@@ -200,6 +211,7 @@ def outages_now(
         old = outages.get(domain)
         gone = of_domain.keys() & (recent.keys() if old is None else of_domain.keys())
         if old is None:
+            gone -= ended
             if is_outage(len(gone), count, settings):
                 found[domain] = Outage(domain, min(recent[n] for n in gone), frozenset(gone), count)
             continue

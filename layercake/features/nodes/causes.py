@@ -60,6 +60,7 @@ class CauseFinder:
                 stopped,
                 self._boot_timeouts.last_step(record),
                 outage=self._outage_of(record, everybody=records is None),
+                frozen=self._guard.freeze is not None,
                 brief=brief,
             )
             found.add(record, what, self._unmet.seconds(record), stopped=bool(stopped))

@@ -115,7 +115,7 @@ def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
 def _needs_someone(releases: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the last release of a node does not go on by itself. One that is under way holds the
     node, and all is well."""
-    return not releases or releases[0]["state"] in ("failed", "abandoned")
+    return not releases or releases[0]["state"] in ("failed", "unconfirmed", "abandoned")
 
 
 def _show_release(out: Output, node: str, it: dict[str, Any], held: str) -> None:

@@ -132,10 +132,9 @@ class ReleaseManager:
         self.kept.load()
         for record in self._store:
             if why := self.kept.why_held(record.node.id):
+                stuck = self.kept.is_stuck(record.node.id)
                 record.held = Hold(
-                    self._worded(record, why),
-                    images=self._before(record),
-                    needs_person=self.kept.needs_person(record.node.id),
+                    self._worded(record, why), images=self._before(record), stuck=stuck
                 )
                 record.wanted = ()
 
@@ -253,7 +252,7 @@ class ReleaseManager:
             self._worded(record, self.kept.why_held(record.node.id)),
             "up" if up else "off",
             self._before(record),
-            self.kept.needs_person(record.node.id),
+            self.kept.is_stuck(record.node.id),
         )
         care = partial(replace, ours=True, released=up and record.value("power") == "OFF")
         async with self._desire.transaction() as transaction:
@@ -273,11 +272,9 @@ class ReleaseManager:
         """How far a step is, for people."""
         self._progress[record.node.id] = progress
         if record.held is not None:
-            record.held = replace(
-                record.held,
-                why=self._worded(record, self.kept.why_held(record.node.id)),
-                needs_person=self.kept.needs_person(record.node.id),
-            )
+            node = record.node.id
+            why = self._worded(record, self.kept.why_held(node))
+            record.held = replace(record.held, why=why, stuck=self.kept.is_stuck(node))
             self._store.mark(record)
 
     # ---- the steps, one after the other

@@ -62,9 +62,9 @@ class Releases:
         found = self._of.get(node)
         return found[-1].why if found else ""
 
-    def needs_person(self, node: str) -> bool:
-        """Whether the release that holds a node does not go on without a person."""
-        found = self._of.get(node)
+    def is_stuck(self, node: str) -> bool:
+        """Whether a release holds a node and does not go on by itself."""
+        found = self._of.get(node, ())
         return node in self._unreadable or bool(found and found[-1].holds and not found[-1].next)
 
     async def begin(

@@ -317,6 +317,8 @@ class Rolls:
         if isinstance(action, Stage):
             told = subject.stage(transaction, record, roll, node)
         elif isinstance(action, Switch):
+            if node.state is NodePhase.SKIPPED and self.stopped(record):
+                return []  # a person has said so since it was passed over
             subject.switch(transaction, record, roll, node)
         elif isinstance(action, Revert):
             subject.revert(transaction, record, roll, node, action.keep)

@@ -37,6 +37,7 @@ TITLES: Mapping[str, tuple[str, str]] = {
     "changed": ("Changed", ""),
 }
 _SHOWN_NODES = 200
+"""Characters of a node set; of a longer one the number is told, as what is cut off is another."""
 _TEXT = 160
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
 h2{font-size:1.1rem;border-bottom:1px solid #8884;margin-top:1.6rem}
@@ -69,8 +70,9 @@ def now_lines(report: Report) -> Iterator[str]:
 def what(line: Mapping[str, Any]) -> str:
     """A kind, and of which nodes."""
     names = [name for name in line["nodes"] if name]
+    nodes = fold(names)
     of = (
-        f" of {fold(names)[:_SHOWN_NODES]}"
+        f" of {nodes if len(nodes) <= _SHOWN_NODES else f'{len(names)} nodes'}"
         if names
         else f" of {line['node']}"
         if line["node"] and line["count"] == 1

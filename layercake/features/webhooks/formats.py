@@ -15,11 +15,7 @@ from layercake.inventory.ranges import fold
 from layercake.kraken.events import QUARANTINE_CLEARED, QUARANTINE_SET
 
 Format = Literal["layercake", "slack", "mattermost", "teams", "pagerduty", "alertmanager"]
-_PAIRS = (
-    (events.OUTAGE_CALLED, events.OUTAGE_OVER),
-    (events.WEBHOOK_FAILED, events.WEBHOOK_WELL),
-    (QUARANTINE_SET, QUARANTINE_CLEARED),
-)
+_PAIRS = ((events.OUTAGE_CALLED, events.OUTAGE_OVER), (QUARANTINE_SET, QUARANTINE_CLEARED))
 ENDS: Mapping[str, str] = {end.name: begin.name for begin, end in _PAIRS}
 """What ends an alert: the kind that began it."""
 _BEGIN = {begin.name: begin.severity for begin, _ in _PAIRS}
@@ -30,6 +26,12 @@ MOST_TEXT = 1000
 """Characters that are told of one alert."""
 MOST_NODES = 2000
 """Characters of node sets; of more the number alone is told."""
+MOST_CHAT = 12_000
+"""Characters of a message to a chat: Mattermost takes 16,383, Teams 28 KB. What is too long is
+refused each time, and holds up all that comes after."""
+OPEN_S = 7 * 86400.0
+"""For how long Alertmanager holds what something will end: without, it calls it over by itself
+after its resolve_timeout, 5 minutes."""
 
 
 class Alert(NamedTuple):
@@ -51,9 +53,10 @@ class Alert(NamedTuple):
 
 
 def alerts(happened: Iterable[Event], *, of_each: bool = False) -> list[Alert]:
-    """The alerts of these events, in their order: one for all nodes of which the same is said, but
-    for its numbers. With `of_each`, what something ends has one for each node, which that
-    resolves."""
+    """The alerts of these events, in the order of what happened last of each: of one that was over
+    and began anew the beginning is told last. There is one for all nodes of which the same is said,
+    but for its numbers, with what was said last. With `of_each`, what something ends has one for
+    each node, which that resolves."""
     grouped: dict[tuple[str, ...], list[Event]] = {}
     for event in happened:
         about = str(event.data.get("domain", ""))
@@ -61,7 +64,7 @@ def alerts(happened: Iterable[Event], *, of_each: bool = False) -> list[Alert]:
             about = event.node or about
         same = event.text.replace(event.node, "") if event.node else event.text
         key = (event.kind, about, "" if about else _NUMBER.sub("", same))
-        grouped.setdefault(key, []).append(event)
+        grouped[key] = [*grouped.pop(key, ()), event]
     return [_alert(key[0], key[1], its) for key, its in grouped.items()]
 
 
@@ -85,8 +88,15 @@ Bodies = list[dict[str, Any] | list[dict[str, Any]]]
 
 
 def _lines(found: Sequence[Alert], head: str, left_out: int) -> list[str]:
-    more = [f"{left_out} events were left out"] if left_out else []
-    return [f"Layercake {head}", *(alert.line for alert in found), *more]
+    lines = [f"Layercake {head}"]
+    left = MOST_CHAT
+    for number, alert in enumerate(found):
+        left -= len(alert.line) + 1
+        if left < 0:
+            lines.append(f"{len(found) - number} more alerts: layercake events")
+            break
+        lines.append(alert.line)
+    return [*lines, *([f"{left_out} events were left out"] if left_out else [])]
 
 
 def _slack(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bodies:
@@ -140,7 +150,7 @@ def _pagerduty(found: Sequence[Alert], head: str, left_out: int, secret: str) ->
 
 def _alertmanager(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bodies:
     """Alertmanager's POST /api/v2/alerts. What nothing ends is over when Alertmanager's
-    resolve_timeout is."""
+    resolve_timeout is; what something ends, when that is told, or after OPEN_S."""
     return [
         [
             {
@@ -151,11 +161,18 @@ def _alertmanager(found: Sequence[Alert], head: str, left_out: int, secret: str)
                     "key": alert.key,
                 },
                 "annotations": {"summary": alert.line},
-                **({"endsAt": _time(alert.at)} if alert.over else {"startsAt": _time(alert.at)}),
+                **_times(alert),
             }
             for alert in found
         ]
     ]
+
+
+def _times(alert: Alert) -> dict[str, str]:
+    if alert.over:
+        return {"endsAt": _time(alert.at)}
+    ends = {"endsAt": _time(alert.at + OPEN_S)} if alert.kind in _BEGIN else {}
+    return {"startsAt": _time(alert.at), **ends}
 
 
 def _time(at: float) -> str:

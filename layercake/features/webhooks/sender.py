@@ -156,22 +156,26 @@ class Webhook:
     async def _bodies(self, batch: list[Event], left_out: int) -> list[bytes]:
         """What is sent of these events, one request after the other. Raises LayercakeError."""
         if (form := FORMATS.get(self._settings.format)) is not None:
-            news = [event for event in batch if event.security or not self._is_expected(event)]
+            news = [event for event in batch if self._is_news(event)]
             secret = ""
             if self._settings.secret:
                 secret = await asyncio.to_thread(self._secret, self._settings.secret)
             found = alerts(news, of_each=self._settings.format in OF_EACH)
             return [
                 msgspec.json.encode(body)
-                for body in (form(found, self._head, left_out, secret) if found else ())
+                for body in (form(found, self._head, left_out, secret) if found or left_out else ())
             ]
         views = [event_view(event) for event in batch]
         whole = {"head": self._head, "left_out": left_out, "events": views}
         return [msgspec.json.encode(whole)]
 
-    def _is_expected(self, event: Event) -> bool:
+    def _is_news(self, event: Event) -> bool:
+        """Whether it is told of. What ends an alert always is: that may be of before it was
+        expected, and would stay open."""
+        if event.security or event.kind in ENDS:
+            return True
         record = self._store.lookup(event.node)
-        return record is not None and self._expected(record)
+        return record is None or not self._expected(record)
 
     async def _until_taken(self, batch: list[Event], left_out: int) -> None:
         delivery = f"{self._store.epoch:x}-{batch[0].id}-{batch[-1].id}"

@@ -207,12 +207,13 @@ def what_of(
     step: str,
     *,
     outage: Whole | None = None,
+    frozen: bool = False,
     brief: bool = False,
 ) -> What | None:
     """What keeps a node from being as wanted; None for one that is. `waits` is why the guard holds
     its next step, `stopped` why it is left alone by a person's word, `outage` the one in which it
-    fell silent, and `step` what was seen last of its boot, in words. `brief`: for viewers, who are
-    not shown what a BMC or a container said."""
+    fell silent, and `step` what was seen last of its boot, in words. `frozen`: the whole site is.
+    `brief`: for viewers, who are not shown what a BMC or a container said."""
     status, text = status_of(record, now, waits, brief=brief)
     if status in (Status.CONVERGED, Status.MAINTENANCE):
         if not record.unhealthy or brief:
@@ -226,7 +227,7 @@ def what_of(
             ROLLS,
         )
     return (
-        _left_alone(record, status, stopped, outage, brief=brief)
+        _left_alone(record, status, stopped, outage, frozen=frozen, brief=brief)
         or _needs_someone(record, status, text)
         or _held(status, text, waits)
         or _under_way(record, status, step)
@@ -235,15 +236,16 @@ def what_of(
 
 
 def _left_alone(
-    record: Record, status: Status, stopped: str, outage: Whole | None, *, brief: bool
+    record: Record, status: Status, stopped: str, outage: Whole | None, *, frozen: bool, brief: bool
 ) -> What | None:
     """Why nothing is done to the node at all: by a person's word, or in an outage."""
     if record.held is not None:
+        stuck = record.held.stuck
         return What(
             status.value,
-            Rank.PERSON if record.held.needs_person else Rank.WORKING,
+            Rank.PERSON if stuck else Rank.WAITING,
             "it is being released" if brief else record.held.why,
-            "see how far it is",
+            "see what it waits for" if stuck else "see how far it is",
             "layercake node release --show {nodes}",
             RELEASE,
         )
@@ -253,7 +255,7 @@ def _left_alone(
             Rank.WAITING,
             "a person has said that nothing is done to it" if brief else stopped,
             "when that is over, end it",
-            _end_of_stop(record),
+            "layercake thaw" if frozen else _end_of_stop(record),
             DARK,
         )
     if outage is not None:
@@ -270,8 +272,8 @@ def _left_alone(
 
 
 def _end_of_stop(record: Record) -> str:
-    """What ends a person's word that nothing is done to a node. One that has none of its own is on
-    a site that is frozen."""
+    """What ends a person's word that nothing is done to a node, on a site that is not frozen: there
+    no node can be thawed alone. One that has none of its own was thawed a moment ago."""
     if record.care.freeze is not None:
         return "layercake thaw {nodes}"
     if record.care.maintenance is not None:
