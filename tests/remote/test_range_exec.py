@@ -241,6 +241,19 @@ async def test_what_cannot_be_copied_is_refused(
         assert answer.status == 400 and why in (await answer.json())["error"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"owner": "9" * 20}, {"path": "/a" * 1500}],
+    ids=["no-such-user", "deep"],
+)
+async def test_a_copy_that_no_node_can_do_is_answered_at_once(
+    fleet: Fleet, api: Any, change: dict[str, Any]
+) -> None:
+    body = {"range": "n0", "path": "/tmp/x", "content": {"base64": "eA=="}, **change}
+    lines = await lines_of(api, "/v1/nodes/copy", timeout_s=5.0, **body)
+    assert lines["n0"]["error"].startswith("n0 says: cannot"), lines
+
+
 async def test_no_link_leads_a_copy_out_of_its_root(fleet: Fleet, api: Any, tmp_path: Any) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
