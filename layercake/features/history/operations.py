@@ -72,6 +72,7 @@ class PastInventories:
         found: dict[str, Any] = await self._query(
             "show",
             nodes=self._nodes(caller, text),
+            groups=caller.groups,
             revision=self._revision(revision),
             open=sorted(OPEN_FIELDS) if caller.looks_only else None,
         )
@@ -82,6 +83,7 @@ class PastInventories:
         found: dict[str, Any] = await self._query(
             "diff",
             nodes=self._nodes(caller, text),
+            groups=caller.groups,
             before=self._revision(before),
             after=self._revision(after),
         )
@@ -96,7 +98,7 @@ class PastInventories:
     async def blame(self, caller: Caller, node: str, revision: str) -> dict[str, Any]:
         """Who said what of a node."""
         found: dict[str, Any] = await self._query(
-            "blame", node=node, revision=self._revision(revision)
+            "blame", node=node, groups=caller.groups, revision=self._revision(revision)
         )
         only = {} if caller.groups is None else {"what": of_nodes([node])}
         found["lines"] = [

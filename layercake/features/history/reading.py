@@ -24,7 +24,8 @@ _PAGE = 100
 """Changes that are read together then."""
 _ENTRY = "%x02%H%x01%at%x01%an%x01%B%x01"
 Options = Mapping[str, Any]
-"""`nodes`: the names of the nodes that may be seen or are asked for, None for all."""
+"""`nodes`: the names of the nodes that may be seen or are asked for, None for all; `groups`: those
+that an entry has to be in to be seen, None for any."""
 
 
 def log(repository: Repository, options: Options) -> list[dict[str, Any]]:
@@ -105,6 +106,8 @@ def show(repository: Repository, options: Options) -> dict[str, Any]:
     groups: dict[str, bool] = {}
     for path in sorted(files, key=lambda path: (path.partition("/")[0], normal.name_of(path))):
         fields = normal.parse(texts[files[path]])
+        if not _is_of(fields, options):
+            continue
         if hidden is not None:
             fields = {key: value for key, value in fields.items() if key in hidden}
         section = normal.NODES if path.startswith(normal.NODES) else normal.NETWORKS
@@ -133,9 +136,14 @@ def diff(repository: Repository, options: Options) -> dict[str, Any]:
         changed = {}
     else:
         changed = _changed(repository, before, after, _paths(nodes))
-    old, new = _both(repository, changed)
+    old, new = (
+        {path: fields for path, fields in files.items() if _is_of(fields, options)}
+        for files in _both(repository, changed)
+    )
     found: dict[str, list[dict[str, Any]]] = {normal.NODES: [], normal.NETWORKS: []}
-    for path in sorted(changed, key=normal.name_of):
+    for path in sorted(old.keys() | new.keys(), key=normal.name_of):
+        if old.get(path) == new.get(path):
+            continue
         record = normal.change_record(normal.name_of(path), old.get(path), new.get(path))
         section = normal.NODES if path.startswith(normal.NODES) else normal.NETWORKS
         found[section].append(record)
@@ -172,7 +180,8 @@ def blame(repository: Repository, options: Options) -> dict[str, Any]:
     "value", and the change as in the log}."""
     commit = repository.resolve(options["revision"])
     path = normal.path_of(options["node"])
-    if not repository.at(commit, [path]):
+    there = repository.contents(repository.at(commit, [path]).values())
+    if not any(_is_of(normal.parse(text), options) for text in there.values()):
         return {"revision": commit, "lines": []}
     raw = repository.run("blame", "--porcelain", commit, "--", path).decode("utf-8", "replace")
     of_line: list[tuple[str, str]] = []
@@ -228,6 +237,13 @@ def undoing(repository: Repository, options: Options) -> dict[str, Any]:
 
 def _named(files: Mapping[str, Fields], prefix: str) -> dict[str, Fields]:
     return {normal.name_of(p): fields for p, fields in files.items() if p.startswith(prefix)}
+
+
+def _is_of(fields: Fields, options: Options) -> bool:
+    """Whether an entry is one of those groups that may be seen: the node may have been in others
+    then, or another node have had its name."""
+    groups = options.get("groups")
+    return groups is None or not set(groups).isdisjoint(fields.get("groups", ()))
 
 
 def _paths(nodes: Sequence[str] | None) -> list[str]:
