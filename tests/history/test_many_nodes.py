@@ -30,7 +30,7 @@ def repository(tmp_path: Path) -> Repository:
 def test_the_log_is_the_same_however_many_are_named(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
-    monkeypatch.setattr(reading, "_PAGE", page)
+    monkeypatch.setattr(reading, "PAGE", page)
     for names in (["n1"], ["n0", "n2"], ["n9"]):
         for limit in (1, 2, 30):
             few = reading.log(repository, {"nodes": names, "limit": limit})

@@ -20,7 +20,7 @@ MOST_NAMED = 500_000
 """Nodes that a log names; where that is too few, it has fewer changes than asked for."""
 MOST_PATHS = 50
 """Files that git itself is asked for; of more all are read, and those that are meant are kept."""
-_PAGE = 100
+PAGE = 100
 """Changes that are read together then."""
 _ENTRY = "%x02%H%x01%at%x01%an%x01%B%x01"
 Options = Mapping[str, Any]
@@ -60,13 +60,13 @@ def _changes(
         yield from _page(repository, start, paths, 0, limit)
         return
     wanted = set(map(normal.name_of, paths))
-    for at in itertools.count(step=_PAGE):
-        page = _page(repository, start, [normal.NODES], at, _PAGE)
+    for at in itertools.count(step=PAGE):
+        page = _page(repository, start, [normal.NODES], at, PAGE)
         for logged in page:
             logged.nodes = [name for name in logged.nodes if name in wanted]
             if logged.nodes:
                 yield logged
-        if len(page) < _PAGE:
+        if len(page) < PAGE:
             return
 
 
