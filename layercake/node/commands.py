@@ -104,8 +104,10 @@ class Commands:
         work = self._execute if request.get("kind") == "exec" else self._copy
         try:
             said = {"ok": True, **work(request, stop.is_set)}
-        except (LayercakeError, OSError, TypeError, ValueError, KeyError) as error:
+        except (LayercakeError, OSError) as error:
             said = {"ok": False, "error": str(error)}
+        except Exception as error:  # noqa: BLE001 (the head is told: it waits for an answer)
+            said = {"ok": False, "error": f"cannot do this: {type(error).__name__}: {error}"}
         with self._lock:
             self._running.pop(key, None)
         if not stop.is_set():

@@ -24,7 +24,7 @@ class Site:
         self.world = world
         self.client = client
         self.repository = world.directory / FOLDER
-        self._task = asyncio.create_task(self.history.run())
+        self.task = asyncio.create_task(self.history.run())
 
     @property
     def history(self) -> History:
@@ -32,8 +32,8 @@ class Site:
 
     async def stop(self) -> None:
         """The history is followed no more."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
 
     async def restart(self) -> None:
         """The head ends as by kill -9, and another starts and does what it does first."""

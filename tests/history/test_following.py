@@ -11,8 +11,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from patience import patience
 
+import tests.support.world
+from layercake.features.history.history import Repositories
 from tests.history.conftest import Site, site_in
+from tests.support.clock import FakeClock
 
 
 async def set_arguments(site: Site, who: dict[str, str], value: str) -> None:
@@ -113,6 +117,44 @@ async def test_a_broken_repository_stops_no_change_and_is_said_once(site: Site, 
     shown = await site.ask("GET", "/v1/inventory/show", admin)
     assert 'kernel_args: "two"' in shown["yaml"]
     assert site.git("fsck", "--strict") == ""
+
+
+async def test_who_asked_is_known_however_often_the_head_is_killed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site_in(tmp_path) as site:
+        admin = await site.token("ada", "admin")
+        for value in ("one", "two", "three"):
+            await set_arguments(site, admin, value)
+        await site.history.caught_up()
+        main = site.repository / "refs/heads/main"
+        kept = main.read_text()
+        damaged(site)
+    monkeypatch.setattr(tests.support.world, "FakeClock", partial(FakeClock, 1_000_010.0))
+    async with site_in(tmp_path) as site:
+        await set_arguments(site, await site.token("grace", "admin"), "four")
+        assert not await site.history.follow()
+    main.write_text(kept)
+    async with site_in(tmp_path) as site:
+        assert await site.history.follow()
+        assert "grace|change kernel_args of n0" in site.git("log", "--format=%an|%s").splitlines()
+
+
+async def test_a_head_that_can_start_no_process_tries_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = await site.token("ada", "admin")
+    await site.history.caught_up()
+    with monkeypatch.context() as patched:
+        await site.world.head.part(Repositories).close()
+        patched.setenv("PATH", "/nowhere")
+        await set_arguments(site, admin, "one")
+        async with asyncio.timeout(patience(10.0)):
+            while not site.history.trouble:
+                await asyncio.sleep(0.01)
+    assert await site.history.follow()
+    assert not site.task.done()
+    assert site.git("log", "-1", "--format=%an|%s") == "ada|change kernel_args of n0\n"
 
 
 async def test_a_lock_that_goes_is_no_trouble_any_more(site: Site) -> None:

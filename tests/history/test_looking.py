@@ -94,6 +94,25 @@ async def test_who_is_bound_sees_his_own_nodes_and_no_other_name(
     assert (await site.ask("GET", "/v1/inventory/diff", nobodys))["changes"] == []
 
 
+async def test_who_is_given_a_node_sees_nothing_of_its_time_with_others(
+    site: Site, admin: dict[str, str]
+) -> None:
+    heir = await site.token("eve", "operator", "heirs")
+    text = rack(site, "mine").replace("groups: [a]", "groups: [heirs]")
+    text = text.replace("groups: {", "groups: {heirs: {}, ")
+    await apply(site, admin, text)
+    now = await site.ask("GET", "/v1/inventory/show", heir)
+    assert "mine" in now["yaml"]
+    assert (await site.ask("GET", "/v1/inventory/show?revision=HEAD~1", heir))["yaml"] == ""
+    (change,) = (await site.ask("GET", "/v1/inventory/diff?before=HEAD~2", heir))["changes"]
+    assert change["action"] == "add"
+    assert change["fields"]["kernel_args"] == [None, "mine"]
+    assert (await site.ask("GET", "/v1/nodes/n0/blame", heir))["lines"]
+    assert (await site.ask("GET", "/v1/nodes/n0/blame?revision=HEAD~1", heir))["lines"] == []
+    past = await site.ask("GET", "/v1/inventory/diff?before=HEAD~2&after=HEAD~1", heir)
+    assert past["changes"] == []
+
+
 async def test_a_viewer_sees_no_command_line_and_no_bmc(site: Site, admin: dict[str, str]) -> None:
     viewer = await site.token("vic", "viewer")
     answers = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -125,3 +126,24 @@ async def test_a_mistake_in_the_work_is_told() -> None:
 
     with pytest.raises(ValueError, match="a mistake"):
         await gathered(3, work, Limits(2))
+
+
+async def test_thousands_do_not_begin_at_a_stretch() -> None:
+    turn = 0
+    begun: Counter[int] = Counter()
+
+    async def turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def work(item: int) -> str:
+        begun[turn] += 1
+        await asyncio.sleep(0.01)
+        return str(item)
+
+    counting = asyncio.ensure_future(turns())
+    assert len(await gathered(2000, work, Limits(2000, strict=True))) == 2000
+    counting.cancel()
+    assert max(begun.values()) <= 2 * fan_out.TOGETHER

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from patience import patience
 
+from layercake.agents.https.requests import NodeRequests
 from layercake.features.remote.operations import Remote
 from layercake.features.remote.orders import MAX_COPY
 from tests.remote.conftest import Fleet
@@ -239,6 +240,44 @@ async def test_what_cannot_be_copied_is_refused(
     data = io.BytesIO(json.dumps(body).encode())
     async with api.post("/v1/nodes/copy", data=data) as answer:
         assert answer.status == 400 and why in (await answer.json())["error"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"owner": "9" * 20}, {"path": "/a" * 1500}], ids=["no-such-user", "deep"]
+)
+async def test_a_copy_that_no_node_can_do_is_answered_at_once(
+    fleet: Fleet, api: Any, change: dict[str, Any]
+) -> None:
+    body = {"range": "n0", "path": "/tmp/x", "content": {"base64": "eA=="}, **change}
+    lines = await lines_of(api, "/v1/nodes/copy", timeout_s=5.0, **body)
+    assert lines["n0"]["error"].startswith("n0 says: cannot"), lines
+
+
+async def test_an_answer_of_before_a_restart_is_no_other_requests(
+    world: World, fleet: Fleet, api: Any
+) -> None:
+    node = fleet["n0"]
+    node.mute = True
+
+    async def asked() -> int:
+        requests = world.head.kernel.requests
+        async with asyncio.timeout(patience(10.0)):
+            while not (found := requests.document(node.record)["requests"]):
+                await asyncio.sleep(0.01)
+        return int(found[0]["id"])
+
+    task = asyncio.ensure_future(run(api, "n0", "true"))
+    before = await asked()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    again = NodeRequests(world.head.store, world.head.kernel.sync)  # as another head has them
+    task = asyncio.ensure_future(again.request(node.record, {"kind": "exec"}))
+    await asyncio.sleep(0)
+    (number,) = [request["id"] for request in again.document(node.record)["requests"]]
+    assert number != before
+    assert not again.resolve(node.record, before, {"ok": True, "exit": 0})
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_no_link_leads_a_copy_out_of_its_root(fleet: Fleet, api: Any, tmp_path: Any) -> None:

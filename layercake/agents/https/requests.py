@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +53,9 @@ class NodeRequests:
     def __init__(self, store: Store, sync: Sync) -> None:
         self._store = store
         self._sync = sync
-        self._numbers = itertools.count(1)
+        # No other head has used these: an answer that a node still has for a request of before a
+        # restart must not be taken for that of another one.
+        self._numbers = itertools.count(secrets.randbits(48) << 10)
         self._of_node: dict[str, dict[int, _Pending]] = {}
         self._pending: dict[int, _Pending] = {}
 

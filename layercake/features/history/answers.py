@@ -25,7 +25,7 @@ class ChangeLogged(msgspec.Struct):
 
 
 class ChangeLog(msgspec.Struct):
-    """The changes, the newest first."""
+    """The changes, the newest first; fewer than asked for where they are of very many nodes."""
 
     changes: list[ChangeLogged]
 

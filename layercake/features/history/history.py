@@ -147,6 +147,8 @@ class History:
             self._number = max(self._number, change.told.number)
             kept = None if change.whole else change
             self._waiting.append(_Waiting(change.told, change=kept, again=True))
+        # Nobody knows how far a repository is that cannot be read: not as far as the time, in ms.
+        self._number = max(self._number, int(self._store.wall() * 1000))
         self._waiting.append(_Waiting(self._own()))
         self._wake.set()
 
@@ -214,6 +216,10 @@ class History:
                     self._forget(waiting)
         except LayercakeError as error:
             self._unwell(error.message)
+            return False
+        except Exception as error:  # it is tried again: no process could be started, or a bug
+            log.exception("the inventory's history cannot be written")
+            self._unwell(str(error) or type(error).__name__)
             return False
         self._well()
         return True

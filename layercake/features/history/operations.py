@@ -63,6 +63,7 @@ class PastInventories:
             nodes=self._nodes(caller, text),
             limit=limit,
             revision=self._revision(revision) if revision else "",
+            bound=caller.groups is not None,
         )
         return {"changes": [_logged(one, caller) for one in found]}
 
@@ -71,6 +72,7 @@ class PastInventories:
         found: dict[str, Any] = await self._query(
             "show",
             nodes=self._nodes(caller, text),
+            groups=caller.groups,
             revision=self._revision(revision),
             open=sorted(OPEN_FIELDS) if caller.looks_only else None,
         )
@@ -81,6 +83,7 @@ class PastInventories:
         found: dict[str, Any] = await self._query(
             "diff",
             nodes=self._nodes(caller, text),
+            groups=caller.groups,
             before=self._revision(before),
             after=self._revision(after),
         )
@@ -95,10 +98,11 @@ class PastInventories:
     async def blame(self, caller: Caller, node: str, revision: str) -> dict[str, Any]:
         """Who said what of a node."""
         found: dict[str, Any] = await self._query(
-            "blame", node=node, revision=self._revision(revision)
+            "blame", node=node, groups=caller.groups, revision=self._revision(revision)
         )
+        only = {} if caller.groups is None else {"what": of_nodes([node])}
         found["lines"] = [
-            {**line, "change": _logged({**line["change"], "nodes": [node]}, caller)}
+            {**line, "change": _logged({**line["change"], **only, "nodes": [node]}, caller)}
             for line in found["lines"]
             if not caller.looks_only or line["field"] in OPEN_FIELDS
         ]
@@ -230,13 +234,12 @@ def moved_line(moved: Mapping[str, Any]) -> str:
 
 
 def _logged(change: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-    """A change as somebody is shown it: who is bound to groups sees no other node's name, and only
-    who may change the whole site how others ask for that."""
-    bound = caller.groups is not None
+    """A change as somebody is shown it: who is bound to groups sees no words that may name another
+    node, and only who may change the whole site how others ask for that. `what` says no more than
+    that already."""
     hidden: tuple[str, ...] = ()
-    if bound:
+    if caller.groups is not None:
         hidden = ("why", "how", "token", "address")
     elif caller.role < Role.ADMIN:
         hidden = ("how", "token", "address")
-    shown = {**change, **dict.fromkeys(hidden, "")}
-    return {**shown, "what": of_nodes(change["nodes"])} if bound else shown
+    return {**change, **dict.fromkeys(hidden, "")}

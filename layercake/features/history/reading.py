@@ -3,8 +3,9 @@ line, and what an undo needs. In the worker's process."""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,24 +16,67 @@ from layercake.features.history.repository import BRANCH, Repository, Repository
 from layercake.features.history.undo import undo
 
 MOST_LOGGED = 1000
+MOST_NAMED = 500_000
+"""Nodes that a log names; where that is too few, it has fewer changes than asked for."""
+MOST_PATHS = 50
+"""Files that git itself is asked for; of more all are read, and those that are meant are kept."""
+PAGE = 100
+"""Changes that are read together then."""
 _ENTRY = "%x02%H%x01%at%x01%an%x01%B%x01"
 Options = Mapping[str, Any]
-"""`nodes`: the names of the nodes that may be seen or are asked for, None for all."""
+"""`nodes`: the names of the nodes that may be seen or are asked for, None for all; `groups`: those
+that an entry has to be in to be seen, None for any."""
 
 
 def log(repository: Repository, options: Options) -> list[dict[str, Any]]:
     """The newest changes, the newest first: `limit` of them, from `revision` on; with `nodes` those
-    of these nodes, and which of them each changes."""
+    of these nodes, and which of them each changes. `bound`: what each does says no more than
+    that."""
     if not repository.head():
         return []
     nodes = options.get("nodes")
     if nodes is not None and not nodes:
         return []
-    paths = _paths(nodes)
+    found: list[dict[str, Any]] = []
+    limit = min(int(options["limit"]), MOST_LOGGED)
+    named = 0
     start = repository.resolve(options.get("revision") or BRANCH)
+    for logged in _changes(repository, start, limit, _paths(nodes)):
+        if len(found) == limit or named > MOST_NAMED:
+            break
+        named += len(logged.nodes)
+        if options.get("bound"):
+            logged.what = messages.of_nodes(logged.nodes)
+        found.append(msgspec.to_builtins(logged))
+    return found
+
+
+def _changes(
+    repository: Repository, start: str, limit: int, paths: Sequence[str]
+) -> Iterator[messages.Logged]:
+    """The changes from one on back, of a few files or of all; of many files git would look for each
+    of them in each change."""
+    if len(paths) <= MOST_PATHS:
+        yield from _page(repository, start, paths, 0, limit)
+        return
+    wanted = set(map(normal.name_of, paths))
+    for at in itertools.count(step=PAGE):
+        page = _page(repository, start, [normal.NODES], at, PAGE)
+        for logged in page:
+            logged.nodes = [name for name in logged.nodes if name in wanted]
+            if logged.nodes:
+                yield logged
+        if len(page) < PAGE:
+            return
+
+
+def _page(
+    repository: Repository, start: str, paths: Sequence[str], skipped: int, most: int
+) -> list[messages.Logged]:
     raw = repository.run(
         "log",
-        f"--max-count={min(int(options['limit']), MOST_LOGGED)}",
+        f"--max-count={most}",
+        f"--skip={skipped}",
         f"--format={_ENTRY}",
         *(("--name-only", "--no-renames") if paths else ()),
         start,
@@ -44,7 +88,7 @@ def log(repository: Repository, options: Options) -> list[dict[str, Any]]:
         revision, at, by, body, files = one.split("\x01")
         logged = messages.read(revision, at, by, body)
         logged.nodes = [normal.name_of(path) for path in files.split("\n") if path]
-        found.append(msgspec.to_builtins(logged))
+        found.append(logged)
     return found
 
 
@@ -62,6 +106,8 @@ def show(repository: Repository, options: Options) -> dict[str, Any]:
     groups: dict[str, bool] = {}
     for path in sorted(files, key=lambda path: (path.partition("/")[0], normal.name_of(path))):
         fields = normal.parse(texts[files[path]])
+        if not _is_of(fields, options):
+            continue
         if hidden is not None:
             fields = {key: value for key, value in fields.items() if key in hidden}
         section = normal.NODES if path.startswith(normal.NODES) else normal.NETWORKS
@@ -89,10 +135,15 @@ def diff(repository: Repository, options: Options) -> dict[str, Any]:
     if nodes is not None and not nodes:
         changed = {}
     else:
-        changed = repository.changed(before, after, _paths(nodes))
-    old, new = _both(repository, changed)
+        changed = _changed(repository, before, after, _paths(nodes))
+    old, new = (
+        {path: fields for path, fields in files.items() if _is_of(fields, options)}
+        for files in _both(repository, changed)
+    )
     found: dict[str, list[dict[str, Any]]] = {normal.NODES: [], normal.NETWORKS: []}
-    for path in sorted(changed, key=normal.name_of):
+    for path in sorted(old.keys() | new.keys(), key=normal.name_of):
+        if old.get(path) == new.get(path):
+            continue
         record = normal.change_record(normal.name_of(path), old.get(path), new.get(path))
         section = normal.NODES if path.startswith(normal.NODES) else normal.NETWORKS
         found[section].append(record)
@@ -102,6 +153,16 @@ def diff(repository: Repository, options: Options) -> dict[str, Any]:
         "changes": found[normal.NODES],
         "networks": found[normal.NETWORKS] if nodes is None else [],
     }
+
+
+def _changed(
+    repository: Repository, before: str, after: str, paths: Sequence[str]
+) -> dict[str, tuple[str, str]]:
+    """The files that differ, of these or of all."""
+    if len(paths) <= MOST_PATHS:
+        return repository.changed(before, after, paths)
+    wanted = set(paths)
+    return {p: one for p, one in repository.changed(before, after).items() if p in wanted}
 
 
 def _both(
@@ -119,7 +180,8 @@ def blame(repository: Repository, options: Options) -> dict[str, Any]:
     "value", and the change as in the log}."""
     commit = repository.resolve(options["revision"])
     path = normal.path_of(options["node"])
-    if not repository.at(commit, [path]):
+    there = repository.contents(repository.at(commit, [path]).values())
+    if not any(_is_of(normal.parse(text), options) for text in there.values()):
         return {"revision": commit, "lines": []}
     raw = repository.run("blame", "--porcelain", commit, "--", path).decode("utf-8", "replace")
     of_line: list[tuple[str, str]] = []
@@ -175,6 +237,13 @@ def undoing(repository: Repository, options: Options) -> dict[str, Any]:
 
 def _named(files: Mapping[str, Fields], prefix: str) -> dict[str, Fields]:
     return {normal.name_of(p): fields for p, fields in files.items() if p.startswith(prefix)}
+
+
+def _is_of(fields: Fields, options: Options) -> bool:
+    """Whether an entry is one of those groups that may be seen: the node may have been in others
+    then, or another node have had its name."""
+    groups = options.get("groups")
+    return groups is None or not set(groups).isdisjoint(fields.get("groups", ()))
 
 
 def _paths(nodes: Sequence[str] | None) -> list[str]:

@@ -6,6 +6,7 @@ not happened. Nothing of a person's own configuration of git counts here.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -29,6 +30,11 @@ _HASH = re.compile(r"[0-9a-f]{40}")
 
 class RepositoryError(Exception):
     """git cannot do it; the text says why, in its own words."""
+
+
+class Unusable(RepositoryError):
+    """git itself cannot be started, or was not done in time: that says nothing of the
+    repository."""
 
 
 class NoSuchRevision(Exception):
@@ -63,9 +69,9 @@ class Repository:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise RepositoryError(f"git {arguments[0]} took over {_TIMEOUT_S:.0f} s") from None
+            raise Unusable(f"git {arguments[0]} took over {_TIMEOUT_S:.0f} s") from None
         except OSError as error:
-            raise RepositoryError(f"git cannot be started: {error.strerror}") from None
+            raise Unusable(f"git cannot be started: {error.strerror}") from None
         if done.returncode != 0:
             words = done.stderr.decode("utf-8", "replace").split("\n")
             told = [w for w in words if w.startswith(("fatal:", "error:"))] or words
@@ -87,12 +93,15 @@ class Repository:
     # ----- its life
 
     def open(self) -> str:
-        """Makes it if it is not there. The newest commit, "" if there is none. Raises
-        RepositoryError."""
+        """Makes it if it is not there, in one step. The newest commit, "" if there is none. Raises
+        RepositoryError, OSError."""
         if not self.path.exists():
-            self.run("init", "--quiet", "--bare", "--initial-branch=main", str(self.path))
+            new = Repository(self.path.with_name(f"{self.path.name}.new"))
+            shutil.rmtree(new.path, ignore_errors=True)
+            new.run("init", "--quiet", "--bare", "--initial-branch=main", str(new.path))
             for key, value in _SETTINGS.items():
-                self.run("config", key, value)
+                new.run("config", key, value)
+            new.path.rename(self.path)
         return self.head()
 
     def head(self) -> str:
@@ -115,11 +124,12 @@ class Repository:
         self.head()
 
     def set_aside(self) -> Path:
-        """Moves it out of the way; the one that was set aside before goes. Raises
+        """Moves it out of the way; those that were set aside before stay. Raises
         RepositoryError."""
-        aside = self.path.with_name(f"{self.path.name}.damaged")
+        first = self.path.with_name(f"{self.path.name}.damaged")
+        names = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
+        aside = next(p for p in itertools.chain([first], names) if not os.path.lexists(p))
         try:
-            shutil.rmtree(aside, ignore_errors=True)
             self.path.rename(aside)
         except OSError as error:
             raise RepositoryError(f"{self.path} cannot be moved: {error.strerror}") from None

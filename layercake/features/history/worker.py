@@ -24,6 +24,7 @@ from layercake.features.history.repository import (
     NoSuchRevision,
     Repository,
     RepositoryError,
+    Unusable,
 )
 from layercake.moduleapi.worker_process import serve
 
@@ -78,13 +79,15 @@ class Worker:
 
     def rebuild(self, question: Question) -> dict[str, Any]:
         """Mends what can be mended. {"unlocked": names of locks, "aside": where the damaged one is,
-        "" if it is sound}."""
+        "" if it is sound}. Where git cannot say whether it is, nothing is put aside."""
         repository = self._repository
         unlocked = repository.unlock() if repository.path.exists() else []
         aside = ""
         try:
             repository.open()
             repository.check()
+        except Unusable:
+            raise
         except RepositoryError:
             aside = str(repository.set_aside())
             repository.open()
