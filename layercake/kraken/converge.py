@@ -107,6 +107,11 @@ ROUNDS_LIMIT = 30
 stops trying."""
 AWAIT_MARGIN_S = 10.0
 """What the other actor gets on top of a mutation's timeout: its own verdict has to travel."""
+SPARED = "spared "
+"""Before the name of a mutation: its attempts that do not count against the node."""
+SPARED_REST = 5
+"""After so many of them in a row the rest is no longer (80 s): when the outage is over, the node
+shall not wait for long."""
 RACE_S = 1.0
 """A failure reported this close to the timeout, or later, counts as the timeout itself."""
 EXTENSION = 3.0
@@ -308,7 +313,8 @@ class _Turn:
 
     def complete(self, active: Active) -> None:
         self.effects.append(Completed(active.mutation, self.now - active.started))
-        attempts = {k: v for k, v in self.node.attempts.items() if k != active.mutation}
+        over = (active.mutation, SPARED + active.mutation)
+        attempts = {k: v for k, v in self.node.attempts.items() if k not in over}
         rounds = dict(self.node.rounds)
         if active.mine:
             rounds[active.mutation] = rounds.get(active.mutation, 0) + 1
@@ -361,7 +367,9 @@ class _Turn:
             return
         name = active.mutation
         if self.spared:
-            self.try_again(active, error, max(1, self.node.attempts.get(name, 0)))
+            vain = self.node.attempts.get(SPARED + name, 0) + 1
+            self.set(attempts={**self.node.attempts, SPARED + name: vain})
+            self.try_again(active, error, min(vain, SPARED_REST))
             return
         count = self.node.attempts.get(name, 0) + 1
         self.set(active=None, attempts={**self.node.attempts, name: count}, last_error=error)
@@ -451,7 +459,7 @@ class _Turn:
         was asked for before."""
         node = self.node
         name = mutation.name
-        if node.not_before > 0 and self.news and name not in node.attempts:
+        if node.not_before > 0 and self.news and not {name, SPARED + name} & node.attempts.keys():
             self.set(not_before=0.0)  # another step than the one that failed: no reason to wait
         wait_until = max(node.held_until, self.node.not_before)
         if self.now < wait_until:

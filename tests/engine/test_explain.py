@@ -133,7 +133,7 @@ def test_quarantine(planner: Planner) -> None:
     }
     assert told.summary.startswith(
         "in quarantine after 3 attempts at power-on: the fuse is blown (hint: `layercake node "
-        "clear`"
+        "clear RANGE`"
     )
 
 

@@ -22,6 +22,7 @@ from layercake.kraken.converge import (
 )
 from layercake.kraken.mutation import Where
 from layercake.kraken.planner import Planner
+from layercake.kraken.views.explain import explain
 from tests.support import production
 from tests.support.machine import Machine
 
@@ -87,16 +88,20 @@ def test_what_is_spared_is_tried_again_and_does_not_count(planner: Planner) -> N
     m.wake()
     active = m.node.active
     assert active is not None and m.node.attempts == {"power-on": 1}
-    for _ in range(9):
+    for rest_s in (5, 10, 20, 40, 80, 80, 80, 80, 80):
         failed = Failed("power-on", active.attempt, "the rack is dark")
         m.node, effects = converge.step(
             planner, Where.HEAD, m.node, failed, m.now, lambda: 0.5, spared=True
         )
         (told,) = effects
-        assert isinstance(told, AttemptFailed) and told.retry_at == m.now + 5
-        m.now += 5
+        assert isinstance(told, AttemptFailed) and told.retry_at == m.now + rest_s
+        m.discover(boot="UNKNOWN")
+        assert m.active == "", "news of something else is no reason to try at once"
+        m.now += rest_s
         m.post(Tick())
-    assert m.node.attempts == {"power-on": 1} and m.node.quarantine is None
+        assert m.active == "power-on"
+    assert m.node.attempts["power-on"] == 1 and m.node.quarantine is None
+    assert explain(m.planner, m.node, m.now).attempts == {"power-on": 1}
     m.fail("BMC says no")
     m.wake()
     m.fail("BMC says no")

@@ -267,4 +267,4 @@ async def test_a_release_needs_a_person_once_it_does_not_go_on_by_itself(site: W
     site.node("a1").held = Hold("its release failed at erase", stuck=True)
     _, found = await causes(site)
     ranks = {one["range"]: one["needs"] for one in found}
-    assert (ranks["a0"], ranks["a1"]) == ("working", "person")
+    assert (ranks["a0"], ranks["a1"]) == ("waiting", "person")

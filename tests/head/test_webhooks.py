@@ -377,7 +377,8 @@ def test_what_begins_again_after_its_end_is_open() -> None:
 
 @pytest.mark.parametrize("form", ["slack", "mattermost", "teams"])
 def test_a_message_to_a_chat_is_never_too_long_to_be_taken(form: str) -> None:
-    happened = [of_node(n, f"n{n}", QUARANTINE_SET, "x" * 2000) for n in range(sender.AT_ONCE)]
+    words = [chr(ord("a") + n // 26) + chr(ord("a") + n % 26) for n in range(sender.AT_ONCE)]
+    happened = [of_node(n, f"n{n}", QUARANTINE_SET, words[n] * 1000) for n in range(sender.AT_ONCE)]
     (body,) = FORMATS[form](alerts(happened), "h", 7, "")
     said = json.dumps(body)
     assert len(said) < 16_383

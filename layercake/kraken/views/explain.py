@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from layercake.kraken.converge import SPARED
 from layercake.kraken.facts import NEVER, NodeState
 from layercake.kraken.graph import Step, compile_step
 from layercake.kraken.mutation import Mutation
@@ -100,7 +101,7 @@ def explain(
         active,
         blocked,
         quarantine,
-        {} if met else dict(sorted(node.attempts.items())),
+        {} if met else {k: v for k, v in sorted(node.attempts.items()) if not k.startswith(SPARED)},
         node.last_error,
         tuple(history),
     )
