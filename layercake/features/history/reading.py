@@ -12,7 +12,7 @@ import msgspec
 
 from layercake.features.history import messages, normal
 from layercake.features.history.normal import Fields
-from layercake.features.history.repository import BRANCH, Repository, RepositoryError
+from layercake.features.history.repository import BRANCH, NoSuchRevision, Repository
 from layercake.features.history.undo import undo
 
 MOST_LOGGED = 1000
@@ -218,7 +218,7 @@ def undoing(repository: Repository, options: Options) -> dict[str, Any]:
     since = options.get("since") or ""
     before = repository.resolve(since) if since else repository.parent(commit)
     if not before:
-        raise RepositoryError("the first revision has none before it")
+        raise NoSuchRevision  # before the first there is none
     head = repository.head()
     changed = repository.changed(before, commit)
     old, new = _both(repository, changed)
