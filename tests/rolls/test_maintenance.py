@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from layercake.features.rolls.manager import Rolls
 from layercake.kraken.errors import Refused
 from tests.support.rollnodes import Site, a_site
 
@@ -70,6 +71,23 @@ async def test_a_maintenance_that_begins_before_its_turn_takes_it_out(site: Site
     assert site.running()["n3"] == "one"
     (node,) = [n for n in told["nodes"] if n["name"] == "n3"]
     assert node["reason"] == WHY
+
+
+async def test_a_freeze_of_the_site_pauses_a_roll_and_passes_nobody_over(site: Site) -> None:
+    roll = await site.start("n[0-3]", "two", batch="1", health_s=2.0)
+    while site.running()["n0"] != "two":
+        await site.step()
+    await site.world.ops.care.freeze("", "the chiller is off", "ann")
+    before = site.running()
+    await site.step(30)
+    told = site.roll(roll.id)
+    assert told["state"] == "paused" and "ann: the chiller is off" in told["reason"]
+    assert "skipped" not in {name for name, count in told["counts"].items() if count}
+    assert list(site.running().values()).count("two") <= list(before.values()).count("two") + 1
+    await site.world.ops.care.thaw("", "ann")
+    await site.world.head.part(Rolls).order(roll.id, "resume", "ann")
+    told = await site.until_over(roll.id)
+    assert (told["state"], told["counts"]["done"]) == ("done", 4)
 
 
 async def test_one_that_was_passed_over_before_its_maintenance_keeps_its_images(site: Site) -> None:

@@ -18,6 +18,11 @@ def _start(kernel: Kernel) -> Running:
     def stopped(record: Record) -> str:
         return kernel.running.decisions.stopped(record) or kernel.table.held(record)
 
+    guard = kernel.part(Guard)
+
+    def frozen() -> str:
+        return "" if guard.freeze is None else f"{guard.freeze.by}: {guard.freeze.reason}"
+
     desire = kernel.desire
     boot_sets = subjects.BootSets(
         desire, kernel.clock, kernel.modules.notifier.changed, kernel.modules.boot_timeouts.takes_s
@@ -30,11 +35,12 @@ def _start(kernel: Kernel) -> Running:
         kernel.clock,
         {Kind.IMAGES: subjects.Images(desire), Kind.AGENT: subjects.Agents(), Kind.BOOT: boot_sets},
         stopped,
+        frozen,
     )
     operations = RollRequests(
         kernel.store,
         desire,
-        kernel.part(Guard),
+        guard,
         kernel.table,
         kernel.sync,
         rolls,

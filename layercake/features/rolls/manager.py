@@ -30,6 +30,7 @@ from layercake.features.rolls.facts import (
     NodePhase,
     NodeRoll,
     Note,
+    Phase,
     Plan,
     Revert,
     Roll,
@@ -82,7 +83,8 @@ class Gate(Protocol):
 
 class Rolls:
     """All rolls, newest last. Everything runs on the event loop. `stopped` says why nothing may be
-    begun on a node, "" if something may."""
+    begun on a node, "" if something may; `frozen` why the whole site is frozen, "" if it is not:
+    then rolls pause."""
 
     def __init__(
         self,
@@ -93,6 +95,7 @@ class Rolls:
         clock: Clock,
         subjects: Mapping[Kind, Subject],
         stopped: Callable[[Record], str] = lambda record: "",
+        frozen: Callable[[], str] = lambda: "",
     ) -> None:
         self._subjects = subjects
         self._store = store
@@ -102,6 +105,7 @@ class Rolls:
         self._clock = clock
         self._gates: list[Gate] = []
         self.stopped = stopped
+        self._frozen = frozen
         self._rolls: dict[int, Roll] = {}
         self._of: dict[str, int] = {}  # node id -> the roll that has it
         self._touched: set[str] = set()
@@ -226,7 +230,12 @@ class Rolls:
         """What the rolls make of the nodes that were touched; the nodes that have to be told."""
         now = self._clock()
         told = list[str]()
+        frozen = self._frozen()
         for roll in self.active():
+            if frozen and roll.state in (Phase.STAGING, Phase.ROLLING):
+                (paused, actions) = decide.pause(roll, f"the freeze of the site: {frozen}", now)
+                told += await self._carry_out(transaction, roll, paused, actions)
+                roll = paused
             keys = [k for k in touched if k in roll.nodes]
             for at in range(0, len(keys) or due, STEP):
                 facts = {}
@@ -242,7 +251,8 @@ class Rolls:
         if record is None:
             return NodeFacts(up=False, present=False, sync=False)
         busy = record.value("busy") == "BUSY" or any(gate.holds(node) for gate in self._gates)
-        return self._subjects[roll.kind].facts(record, roll, node, now, busy, self.stopped(record))
+        stopped = "" if self._frozen() else self.stopped(record)  # it is paused, and goes on then
+        return self._subjects[roll.kind].facts(record, roll, node, now, busy, stopped)
 
     async def _breathe(self) -> None:
         """Lets the rest of the head go on, when a slice of time has been used up."""
