@@ -383,3 +383,11 @@ def test_a_message_to_a_chat_is_never_too_long_to_be_taken(form: str) -> None:
     said = json.dumps(body)
     assert len(said) < 16_383
     assert "189 more alerts: layercake events" in said and "7 events were left out" in said
+
+
+def test_what_nothing_ends_is_an_incident_of_its_own_each_time() -> None:
+    happened = [of_node(n, f"n{n}", events.BOOT_SLOW, f"it takes long: {n}") for n in (1, 2)]
+    first, second = (FORMATS["pagerduty"](alerts([one]), "h", 0, "")[0] for one in happened)
+    assert first["dedup_key"] != second["dedup_key"]  # type: ignore[call-overload]
+    again = FORMATS["pagerduty"](alerts([happened[0]]), "h", 0, "")[0]
+    assert again == first, "what is sent once more is the same"

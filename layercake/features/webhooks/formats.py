@@ -74,7 +74,7 @@ def _alert(kind: str, about: str, its: Sequence[Event]) -> Alert:
     begun = ENDS.get(kind, kind)
     last = its[-1]
     return Alert(
-        key=f"{begun} {about}".strip(),
+        key=f"{begun} {about if begun in _BEGIN else its[0].id}".strip(),
         kind=kind,
         severity=str(_BEGIN.get(begun, last.severity)),
         nodes=nodes if len(nodes) <= MOST_NODES else f"{len(names)} nodes",
