@@ -12,9 +12,9 @@ from layercake.client.http import path_segment
 from layercake.client.output import YELLOW, Column, Output, format_time
 from layercake.features.inventory.plan_commands import (
     Agreement,
-    agree,
+    PlanUse,
+    carry_out,
     consent_options,
-    followed,
     show_plan,
 )
 from layercake.inventory.changes import Change, describe
@@ -191,13 +191,8 @@ def revert(
             hint="say --keep to leave these as they are, or --take-back to take them back too",
         )
     agreement = Agreement(allow_remove, take_back, at_once, confirm_secrets, yes, reason)
-    body = agree(app, f"revert {revision}", planned, agreement)
-    if body is None:
-        return Answer(code=FAILED)
-    if not body:
-        return Answer({"revision": None, "changed": [], "converged": None, "nodes": []})
-    applied = app.head.post("/v1/inventory/revert", {**request, **body})
-    return followed(app, applied, planned, None if no_wait else timeout)
+    use = PlanUse("/v1/inventory/revert", f"revert {revision}", request)
+    return carry_out(app, use, planned, agreement, None if no_wait else timeout)
 
 
 def _moved(keep: bool, take_back: bool) -> str:

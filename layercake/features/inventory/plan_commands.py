@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -120,13 +120,30 @@ def apply(
     if not app.out.json:
         show_plan(app.out, planned, at_once)
     agreement = Agreement(allow_remove, take_back, at_once, confirm_secrets, yes, reason)
-    body = agree(app, f"apply {request['file']}", planned, agreement)
+    use = PlanUse("/v1/inventory/apply", f"apply {request['file']}", request)
+    return carry_out(app, use, planned, agreement, None if no_wait else timeout)
+
+
+class PlanUse(NamedTuple):
+    """What is done with a plan: by which path, in words, and the request that it was made by."""
+
+    path: str
+    what: str
+    request: Mapping[str, Any]
+
+
+def carry_out(
+    app: App, use: PlanUse, planned: Mapping[str, Any], agreement: Agreement, timeout: float | None
+) -> Answer:
+    """Has a plan carried out if people agree to it, and follows the nodes for `timeout` seconds;
+    not at all without."""
+    body = agree(app, use.what, planned, agreement)
     if body is None:
         return Answer(code=FAILED)
     if not body:
         return Answer({"revision": None, "changed": [], "converged": None, "nodes": []})
-    applied = app.head.post("/v1/inventory/apply", {**request, **body})
-    return followed(app, applied, planned, None if no_wait else timeout)
+    applied = app.head.post(use.path, {**use.request, **body})
+    return followed(app, applied, planned, timeout)
 
 
 def _why(file: str, asked: str) -> Answer:
@@ -160,7 +177,7 @@ def _why(file: str, asked: str) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What a person has agreed to beforehand, and why it is done."""
+    """What a person has agreed to beforehand, and why it is use."""
 
     allow_remove: bool
     take_back: bool
