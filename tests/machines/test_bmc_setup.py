@@ -351,11 +351,11 @@ async def test_a_look_sends_the_node_no_password(
     sent: list[Mapping[str, Any]] = []
     answer = nodebmc.answer
 
-    def heard(need: Any, body: Mapping[str, Any], path: Path) -> Any:
+    def recorded_answer(need: Any, body: Mapping[str, Any], path: Path) -> Any:
         sent.append(body)
         return answer(need, body, path)
 
-    monkeypatch.setattr(nodebmc, "answer", heard)
+    monkeypatch.setattr(nodebmc, "answer", recorded_answer)
     assert len((await rows(client, prefix=24, gateway="10.2.0.1"))["lines"]) == 5
     assert len(sent) == 1 and "password" not in sent[0]
     assert WANTED.password not in json.dumps(sent)

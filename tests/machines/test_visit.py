@@ -22,11 +22,11 @@ def test_a_disk_that_comes_after_the_survey_is_reported(tmp_path: Path) -> None:
             handed_in.append(body["report"]["disks"])
         return {"then": "wait", "again_s": 5.0}
 
-    def look() -> dict[str, Any]:
+    def survey_now() -> dict[str, Any]:
         return {"disks": sorted(path.name for path in (tmp_path / "block").iterdir())}
 
     config = Config("", "", "02:00:00:00:00:01", "", "", "t", tmp_path, tmp_path, "boot-1", "1")
-    visit = Visit(config, exchange, look, lambda text: None, lambda: plugged(tmp_path))
+    visit = Visit(config, exchange, survey_now, lambda text: None, lambda: plugged(tmp_path))
     visit.take_survey()
     visit.speak()
     assert handed_in == [[]] and not visit.outdated
