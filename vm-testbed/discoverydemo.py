@@ -220,15 +220,16 @@ class Discovery:
 
     def _with_bmcs(self) -> None:
         """Writes where their BMCs are, for those of these machines cannot be asked for it from
-        inside; and that the others were rolled. Of the last one its switch port has to do: it is
-        left without a MAC address."""
+        inside; and that the others were rolled. Of the last one its switch port has to do, which it
+        has heard itself, by the inventory's leave: it is left without a MAC address."""
         text = self.inventory.read_text().replace("- debian-1\n", "- debian-2\n")
         for index in self.new:
             node = self.rack.nodes[index]
             text = text.replace(
                 f'mac: "{node.mac}"', f'mac: "{node.mac}", bmc: {{address: {node.bmc_address}}}'
             )
-        text = text.replace(f'mac: "{self.rack.nodes[self.new[-1]].mac}", ', "")
+        last = self.rack.nodes[self.new[-1]]
+        text = text.replace(f'mac: "{last.mac}", ', "replace: auto, ")
         self.inventory.write_text(text)
 
     def _ssh(self, ip: str) -> subprocess.CompletedProcess[str]:

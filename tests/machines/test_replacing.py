@@ -8,13 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from layercake.features.machines.hardware.bmc_serials import GOOD_S, HARDWARE
 from layercake.features.machines.manager import Machines
 from layercake.features.machines.module import Whereabouts, offers
 from layercake.features.machines.replacing import CLAIMS_S, QUIET_S
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.converge import Discovered
-from layercake.kraken.errors import LayercakeError, Refused, Unreachable
+from layercake.kraken.errors import Refused
 from layercake.moduleapi.strangers import HEARD, option82
 from tests.machines.test_discovery import Stranger, report
 from tests.machines.test_hardware import explained, survey
@@ -38,17 +37,14 @@ async def site(world: World) -> World:
     return world
 
 
-def hears(
-    world: World, said: Mapping[str, tuple[str, str, str, float]], facts: object = None
-) -> None:
-    """What the boot service says of where cards were heard, and BMCs of their machines."""
+def hears(world: World, said: Mapping[str, tuple[str, str, str, float]]) -> None:
+    """What the boot service says of where cards were heard. Every BMC knows the serial number that
+    a stranger says."""
     keeper = world.head.part(Machines)
 
     async def ask(module: str, method: str, params: Mapping[str, Any], timeout: float = 0.0) -> Any:
-        if method == HARDWARE:
-            if isinstance(facts, LayercakeError):
-                raise facts
-            return facts
+        if method == "power.hardware":
+            return [{"part": "System", "what": "SerialNumber", "value": "SN-3"}]
         if method != HEARD:
             return True
         silent = ("", "", "", 3600.0)
@@ -313,22 +309,14 @@ async def known_by_their_word(world: World, monkeypatch: pytest.MonkeyPatch) -> 
     await world.ops.inventory.apply(OWN_WORD, "x.yaml", None, True)
 
 
-def serials(*numbers: str) -> list[dict[str, str]]:
-    """What a BMC knows of its machine, as the module answers."""
-    return [
-        {"part": "System", "what": "Model", "value": "SN-3"},
-        *({"part": "System", "what": "SerialNumber", "value": number} for number in numbers),
-    ]
-
-
 @pytest.mark.parametrize(
     ("name", "number", "port", "why"),
     [
-        ("n0", "SN-77", "7", "the node has no BMC"),
-        ("n1", "SN-1", "99", "the node has no BMC"),
-        ("n2", "SN-2", "99", "the node has no BMC"),
-        ("n4", "SN-4", "99", "the node has no BMC"),
-        ("n3", "SN-3", "99", "says serial number sn-9"),
+        ("n0", "SN-77", "7", "by the port that it has heard by LLDP"),
+        ("n1", "SN-1", "99", "by its serial number"),
+        ("n2", "SN-2", "99", "by its serial number"),
+        ("n4", "SN-4", "99", "by its serial number"),
+        ("n3", "SN-3", "99", "by its serial number"),
     ],
     ids=["port", "serial", "board", "elsewhere", "bmc"],
 )
@@ -336,7 +324,8 @@ async def test_the_own_word_of_a_stranger_makes_it_no_node(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str, number: str, port: str, why: str
 ) -> None:
     await known_by_their_word(world, monkeypatch)
-    hears(world, {}, serials("SN-9"))
+    hears(world, {})
+    world.head.engine.post(world.node(name), Discovered({"power": "ON"}, "the test"))
     before = macs(world, name)
     one = Stranger(world)
     for said in (report(number, port, cards=[]), None):
@@ -351,81 +340,26 @@ async def test_the_own_word_of_a_stranger_makes_it_no_node(
     assert (await one.says())["then"] == "reboot", "a person has said that it is"
 
 
-async def test_a_bmc_that_says_the_same_serial_number_is_a_witness(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await known_by_their_word(world, monkeypatch)
-    hears(world, {}, serials("SN-3"))
-    one = Stranger(world)
-    assert (await one.says(report("sn-3", "99", cards=[])))["then"] == "wait", "it is asked first"
-    await world.head.part(Machines).replacing.settled()
-    world.head.engine.post(world.node("n3"), Discovered({"power": "OFF"}, "the test"))
-    assert (await one.says())["then"] == "wait"
-    assert "BMC says that its machine is off" in explained(world, "n3")
-    world.head.engine.post(world.node("n3"), Discovered({"power": "ON"}, "the test"))
-    assert (await one.says())["then"] == "reboot"
-    assert macs(world, "n3") == (NEW,) and "machine.found" in world.kinds("n3")
-
-
 @pytest.mark.parametrize("person", [True, False], ids=["person", "alone"])
 async def test_the_key_of_a_tpm_is_trusted_if_a_person_took_the_machine_in(
     world: World, monkeypatch: pytest.MonkeyPatch, person: bool
 ) -> None:
     """`tpm: required` takes it for the node's then."""
     await known_by_their_word(world, monkeypatch)
-    hears(world, {}, [] if person else serials("SN-3"))
+    hears(world, {})
     key = "ab" * 32
+    name, said = ("n3", report("SN-3", "99", cards=[], tpm_ek=key))
+    if not person:
+        name, said = ("n4", report("SN-4", "4", cards=[], tpm_ek=key))
     one = Stranger(world)
-    await one.says(report("SN-3", "99", cards=[], tpm_ek=key))
-    await world.head.part(Machines).replacing.settled()
+    first = await one.says(said)
+    assert first["then"] == ("wait" if person else "reboot")
     if person:
-        await world.ops.inventory.change("n3", {"mac": NEW}, [])
-    assert (await one.says(report("SN-3", "99", cards=[], tpm_ek=key)))["then"] == "reboot"
-    record = world.node("n3")
+        await world.ops.inventory.change(name, {"mac": NEW}, [])
+        assert (await one.says(said))["then"] == "reboot"
+    record = world.node(name)
     assert record.node.macs == (NEW,)
     assert world.head.part(Machines).endorsement(record) == (key if person else "")
-
-
-@pytest.mark.parametrize(
-    "facts",
-    [True, [], [7, {"what": None}], serials(), serials("To be filled by O.E.M."), Unreachable("x")],
-    ids=["true", "none", "odd", "model", "placeholder", "silent"],
-)
-async def test_a_bmc_that_says_nothing_is_no_witness(
-    world: World, monkeypatch: pytest.MonkeyPatch, facts: object
-) -> None:
-    await known_by_their_word(world, monkeypatch)
-    hears(world, {}, facts)
-    one = Stranger(world)
-    for said in (report("SN-3", "99", cards=[]), None):
-        assert (await one.says(said))["then"] == "wait"
-        await world.head.part(Machines).replacing.settled()
-    assert macs(world, "n3") == () and "says no serial number" in explained(world, "n3")
-
-
-async def test_a_bmc_is_asked_once_in_a_while(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await known_by_their_word(world, monkeypatch)
-    hears(world, {}, serials("SN-9"))
-    asked: list[str] = []
-    answer = world.head.modules.host.call
-
-    async def counted(module: str, method: str, params: Any, timeout: float = 0.0) -> Any:
-        asked.append(method)
-        return await answer(module, method, params, timeout)
-
-    monkeypatch.setattr(world.head.modules.host, "call", counted)
-    one = Stranger(world)
-    await one.says(report("SN-3", "99", cards=[]))
-    for _ in range(5):
-        await one.says()
-        await world.head.part(Machines).replacing.settled()
-    assert asked.count(HARDWARE) == 1
-    world.clock.now += GOOD_S + 1
-    await one.says()
-    await world.head.part(Machines).replacing.settled()
-    assert asked.count(HARDWARE) == 2
 
 
 async def test_of_two_at_the_place_of_a_node_without_a_card_none_is_taken(world: World) -> None:

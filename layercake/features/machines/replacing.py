@@ -2,9 +2,10 @@
 serial number. A person is told which; with `replace: auto`, and for a node that had no card yet, it
 is taken for the node, unless something speaks against that.
 
-A machine's own word is not enough: its serial number is on its lid. Somebody else has to say so
-too: the switch or relay that its DHCP came by, or the node's BMC. A port of a switch is what the
-machine says that it heard by LLDP; that is enough only where the inventory says `replace: auto`.
+A machine's own word is not enough: its serial number is on its lid, and that the node's BMC says
+the same number shows that the number is right, and not who has said it. Somebody else has to say so
+too: the switch or relay that its DHCP came by, or a person. A port of a switch is what the machine
+says that it heard by LLDP; that is enough only where the inventory says `replace: auto`.
 
 Of what claims a place at DHCP alone nothing else is known yet, so it is kept here for a while, and
 is bounded.
@@ -19,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from layercake.features.machines import events
-from layercake.features.machines.hardware.bmc_serials import BmcSerials
 from layercake.features.machines.module import Whereabouts
 from layercake.features.machines.table import Machine, same_hardware, wanted_places
 from layercake.fleet.store import Record, Store
@@ -98,7 +98,6 @@ class Replacing:
         self._told: dict[tuple[str, str], str] = {}
         self._done: dict[str, float] = {}
         self._under_way: set[str] = set()
-        self._serials = BmcSerials(ask, wall)
         self._tasks: set[asyncio.Task[None]] = set()
         self.keeps = keeps
         self._take = take
@@ -174,21 +173,8 @@ class Replacing:
                     others,
                     own,
                     set(machine.macs),
-                    self._by_own_word(record, machine),
+                    _own_word(record, machine),
                 )
-
-    def _by_own_word(self, record: Record, machine: Machine) -> str:
-        """Why nobody but a machine itself says that it is a node's, "" if somebody else does."""
-        marks = set(machine.claims)
-        kinds = {one.kind for one in wanted_places(record) if (one.kind, one.value) in marks}
-        part = record.node.parts.get("machines")
-        wished = isinstance(part, Whereabouts) and part.replace == "auto"
-        if "option 82" in kinds or (wished and "port" in kinds):
-            return ""
-        if self._serials.begin(record):
-            self._begin(self._serials.refresh(record))
-        why = self._serials.why_not(record, machine.serial)
-        return f"nobody but the machine itself says so, and {why}" if why else ""
 
     async def _own_s(self, record: Record) -> float:
         """For how many seconds the boot service has heard nothing of a node's own cards. Raises
@@ -325,7 +311,6 @@ class Replacing:
         """A node is gone."""
         self._claims.pop(record.node.id, None)
         self._done.pop(record.node.id, None)
-        self._serials.forget(record)
 
     def lines(self, record: Record) -> list[tuple[str, str]]:
         """Who claims a node's place at DHCP, by MAC address, for people."""
@@ -343,6 +328,16 @@ class Replacing:
         ]
 
 
+def _own_word(record: Record, machine: Machine) -> str:
+    """Why nobody but a machine itself says that it is a node's, "" if somebody else does."""
+    marks = set(machine.claims)
+    kinds = {one.kind for one in wanted_places(record) if (one.kind, one.value) in marks}
+    if "option 82" in kinds or ("port" in kinds and replaces(record)):
+        return ""
+    told = "its serial number" if "port" not in kinds else "the port that it has heard by LLDP"
+    return f"nobody but the machine itself says so, by {told}"
+
+
 def _asks(mac: str, one: Claimant) -> str:
     return (
         f"{mac}, which no inventory knows, asks for something to boot from {one.where}, where "
@@ -353,7 +348,10 @@ def _asks(mac: str, one: Claimant) -> str:
 def automatic(record: Record) -> bool:
     """Whether a new board is taken for the node without a person's word: the first one of a node
     without `mac` is."""
-    if not record.node.macs:
-        return True
+    return not record.node.macs or replaces(record)
+
+
+def replaces(record: Record) -> bool:
+    """Whether a node's entry says `replace: auto`."""
     part = record.node.parts.get("machines")
     return isinstance(part, Whereabouts) and part.replace == "auto"
