@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from layercake.base.packets.dropped_sources import DROPPED_S, DroppedSources
 from layercake.base.quotas import RateLimiter, SlotPool
 
 log = logging.getLogger("layercake.tcp_listener")
@@ -246,6 +247,7 @@ class TcpListener:
         self._proven: OrderedDict[str, float] = OrderedDict()
         self._proven_attempts = RateLimiter(limits.proven_per_s, limits.proven_per_s * 2, self.now)
         self._requests = RateLimiter(limits.requests_per_s, limits.requests_per_s * 2, self.now)
+        self._dropped = DroppedSources(self.now)
         self._most = most
         self._timer: asyncio.TimerHandle | None = None
         self._refused = 0
@@ -322,9 +324,8 @@ class TcpListener:
 
     def _admit(self, made: socket.socket, address: str) -> None:
         if not self._local and not self._may_try(address):
-            self._refused += 1
-            self._last = address
             made.close()
+            self._refuse(address)
             return
         made.setblocking(False)
         connection = Connection(self, address, self.now() + self.limits.prove_s)
@@ -344,8 +345,19 @@ class TcpListener:
         own: a program beside it that is nobody does not lock it out."""
         if self._attempts.allow(address):
             return True
-        proven = self._proven.get(address, -PROVEN_S) + PROVEN_S > self.now()
-        return proven and self._proven_attempts.allow(address)
+        return self._is_proven(address) and self._proven_attempts.allow(address)
+
+    def _is_proven(self, address: str) -> bool:
+        return self._proven.get(address, -PROVEN_S) + PROVEN_S > self.now()
+
+    def _refuse(self, address: str) -> None:
+        """Counts a connection that was closed at once. Who goes on is dropped by the kernel for a
+        while, but not where somebody is known: he would be, too."""
+        self._refused += 1
+        self._last = address
+        if not self._is_proven(address) and self._dropped.refused(address):
+            self._dropped.apply(self._listeners)
+            log.info("what comes from %s is dropped for %d s: it goes on", address, DROPPED_S)
 
     async def _let_in(self, connection: Connection, made: socket.socket) -> None:
         try:
@@ -426,6 +438,8 @@ class TcpListener:
                 self._last,
             )
             self._refused = 0
+        if self._dropped.over():
+            self._dropped.apply(self._listeners)
         for connection in self._strangers.holders():
             if connection.due <= now:
                 self.remove(connection)
