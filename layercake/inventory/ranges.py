@@ -39,7 +39,9 @@ _ALLOWED = re.compile(r"[A-Za-z0-9.\-\[\],/@!&^_]+")
 _BRACKET = re.compile(r"([0-9]*)\[([^\[\]]*)\]")
 _SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?:/([1-9][0-9]{0,8}))?)?")
 _GROUP = re.compile(r"@([A-Za-z0-9._-]*)")
-_OPERATOR = re.compile(r"([,!&^])(?![^\[]*\])")
+_PART = re.compile(r"((?:[^\[\],!&^]|\[[^\[\]]*\])*)([,!&^]|\Z)")
+"""An operand and the operator behind it, in a text whose brackets are closed. One that looked from
+each operator for the next bracket took a second for the longest text."""
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _FOLDED = re.compile(r"((?<![0-9])[0-9]{1,9}(?![0-9]))")
 _NUMBERED = re.compile(r"([^0-9]*)([0-9]+)")
@@ -136,9 +138,12 @@ def _in_order(names: Collection[str]) -> list[str]:
     return [name for _, _, name in sorted(numbered)] if len(numbered) == len(names) else []
 
 
-def _pieces(name: str) -> list[tuple[int, str]]:
-    """What names are sorted by: their texts, and their numbers as such."""
-    return [(int(p), p) if p.isdecimal() else (-1, p) for p in re.split(r"([0-9]+)", name)]
+def _pieces(name: str) -> list[tuple[int, str, str]]:
+    """What names are sorted by: their texts, and their numbers as such, of any length."""
+    return [
+        (len(digits := piece.lstrip("0")), digits, piece) if piece.isdecimal() else (-1, piece, "")
+        for piece in re.split(r"([0-9]+)", name)
+    ]
 
 
 def fold(names: Iterable[str]) -> str:
@@ -206,9 +211,9 @@ def _combined(text: str, groups: Mapping[str, Set[str]]) -> set[str]:
             operands[word] = _operand(text, word, groups)
         return operands[word]
 
-    first, *rest = _OPERATOR.split(text)
+    (first, operator), *rest = _parts(text)
     found = set(operand(first))
-    for operator, word in zip(rest[::2], rest[1::2], strict=True):
+    for word, behind in rest:
         other = operand(word)
         if operator == ",":
             found |= other
@@ -218,7 +223,19 @@ def _combined(text: str, groups: Mapping[str, Set[str]]) -> set[str]:
             found &= other
         else:
             found ^= other
+        operator = behind
     return found
+
+
+def _parts(text: str) -> list[tuple[str, str]]:
+    """The operands of a text that was checked, each with the operator behind it, "" for the
+    last."""
+    parts: list[tuple[str, str]] = []
+    for match in _PART.finditer(text):
+        parts.append((match[1], match[2]))
+        if not match[2]:
+            break
+    return parts
 
 
 def _operand(text: str, word: str, groups: Mapping[str, Set[str]]) -> Set[str]:
@@ -251,9 +268,12 @@ def _sorted(names: Collection[str]) -> list[str]:
         return ordered
     if len(names) > _SORTED_BY_IT:
         return sorted(names, key=_pieces)
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
-    return [str(name) for name in NodeSet.fromlist(sorted(names), resolver=RESOLVER_NOGROUP)]
+    try:
+        return [str(name) for name in NodeSet.fromlist(sorted(names), resolver=RESOLVER_NOGROUP)]
+    except (NodeSetException, ValueError):  # a number of a hundred digits
+        return sorted(names, key=_pieces)
 
 
 def _reason(error: Exception) -> str:
@@ -272,7 +292,7 @@ def _check(text: str) -> int:
     ):  # else what is counted here is not what ClusterShell reads
         raise BadRange(text, "each [ needs its ], and none stands inside another", hint=SYNTAX)
     total = 0
-    for part in re.split(r"[,!&^](?![^\[]*\])", text):
+    for part, _ in _parts(text):
         size = 1
         for before, inside in _BRACKET.findall(part):
             size *= sum(_span(text, item, before) for item in inside.split(","))

@@ -10,7 +10,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layercake.inventory.ranges import MAX_NODES, expand, fold, names_of
+from layercake.inventory.ranges import MAX_NODES, MAX_TEXT, expand, fold, names_of
 from layercake.kraken.errors import InputError
 
 KNOWN = [f"n{i}" for i in range(12)] + ["head1"]
@@ -80,6 +80,20 @@ def test_no_range_goes_through_many_nodes_many_times() -> None:
     assert len(expand("@all" + "!@none" * 9000, known, groups)) == 10_000
     assert expand("@all" + "^@half" * 30 + "!n1" * 2000, known, groups)[0] == "n0"
     assert time.process_time() - began < 10.0, "it was minutes"
+
+
+def test_the_longest_text_is_read_once() -> None:
+    began = time.process_time()
+    assert names_of("n," * (MAX_TEXT // 2 - 1) + "n") == ["n"]
+    assert time.process_time() - began < 1.0, "each operator looked through all that follows"
+
+
+def test_a_number_of_any_length_is_a_name() -> None:
+    for digits in (101, 5000):
+        long = "9" * digits
+        assert names_of(f"n{long},n1,a-{long}.b") == [f"a-{long}.b", "n1", f"n{long}"]
+        with pytest.raises(InputError, match="there is no node"):
+            expand(f"n-1.x{long}", KNOWN)
 
 
 def test_all_must_be_spelled() -> None:
