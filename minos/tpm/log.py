@@ -114,7 +114,10 @@ def _head(reader: Reader) -> dict[int, int]:
     if spec.read(16) != _SPEC_ID:
         raise ValueError("it has SHA-1 alone")
     spec.read(8)
-    return {spec.number(2): spec.number(2) for _ in range(min(16, spec.number(4)))}
+    sizes = {spec.number(2): spec.number(2) for _ in range(min(16, spec.number(4)))}
+    if any(_SIZES.get(algorithm, size) != size for algorithm, size in sizes.items()):
+        raise ValueError("its digests are of another size than their kind")
+    return sizes
 
 
 def describe(kind: int, said: bytes) -> str:

@@ -48,6 +48,8 @@ def test_a_log_that_is_cut_off_gives_what_was_read_until_then_and_nonsense_nothi
         assert len(log.events(whole[:end], ALL)) == (1 if end >= len(log_of((4, A, b"one"))) else 0)
     assert log.events(bytes(log.MOST_BYTES + 1), ALL) == []
     assert log.events(number(0) + number(3) + bytes(20) + number(4) + b"SHA1", ALL) == []
+    empty = number(4) + number(0xD) + number(1) + number(0xB, 2) + number(0)
+    assert log.events(head_of((0xB, 0)) + empty, ALL) == [], "a digest of no bytes"
     many = head_of((0xB, 32)) + step(4, A, b"x") * (log.MOST_EVENTS + 5)
     assert len(log.events(many, ALL)) == log.MOST_EVENTS
     assert log.events(head_of((0xB, 32)) + number(4) + number(0xD) + number(1 << 31), ALL) == []
