@@ -3,6 +3,7 @@ of its own on loopback."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -267,6 +268,25 @@ def test_each_image_is_told_what_is_for_it() -> None:
     assert ask(f"{url}/nocloud/user-data")[1] == FILES["/user-data"]
     asks = None
     assert ask(f"{url}/nocloud/user-data")[0] == 403, "it is of no image"
+    found.close()
+
+
+def test_no_image_takes_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were shared by all: sixteen that said nothing were answered, and nobody else."""
+    monkeypatch.setattr(service, "PATIENCE_S", 300.0)
+    asks = "web"
+    listener = listen("127.0.0.1", 0)
+    found = Metadata(lambda: listener, asker=lambda client: asks)
+    found.update(FILES, OWN)
+    place = listener.getsockname()
+    with contextlib.ExitStack() as stack:
+        for _ in range(3 * service.AT_ONCE):
+            stack.enter_context(socket.create_connection(place))
+        last = stack.enter_context(socket.create_connection(place))
+        last.sendall(b"GET /nocloud/user-data HTTP/1.1\r\n\r\n")
+        assert last.recv(100).startswith(b"HTTP/1.1 200"), "a newcomer has a place of its image's"
+        asks = "db"
+        assert ask(f"http://127.0.0.1:{place[1]}/nocloud/user-data") == (200, b"of db")
     found.close()
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from layercake.base.quotas import SlotPool
 from layercake.kraken.errors import OperationFailed
 from minos import programs
 from minos.agent.http.server import REASONS, BadRequest, parse_request
@@ -27,6 +28,9 @@ LOOPBACK = 1
 HEAD_LIMIT = 8192
 PATIENCE_S = 5.0
 AT_ONCE = 16
+EACH = 4
+"""Connections at once, of all images and of one: a newcomer takes the place of the oldest of its
+own, or of the image with the most, so that none keeps the others out."""
 MOST_IMAGES = 256
 _IP_FREEBIND = 15
 """To bind an address that this machine does not have yet (ip(7))."""
@@ -97,7 +101,7 @@ class Metadata:
         self._of_images: Mapping[str, Mapping[str, bytes]] = {}
         self._answers: dict[str, Answers] = {}
         self._alone = threading.Lock()
-        self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._slots: SlotPool[socket.socket] = SlotPool(EACH, AT_ONCE)
         self._listener: socket.socket | None = None
 
     def update(
@@ -154,23 +158,32 @@ class Metadata:
                 client, _ = listener.accept()
             except OSError:
                 return  # closed
-            if not self._slots.acquire(blocking=False):
-                client.close()  # more at once than one machine's images ask
+            try:
+                image = self._asker(client)
+            except OSError:
+                client.close()
                 continue
+            owner = "" if image is None else image
+            with self._alone:
+                evicted = self._slots.add(owner, client)
+            if evicted is not None:
+                with contextlib.suppress(OSError):
+                    evicted.shutdown(socket.SHUT_RDWR)
             threading.Thread(
-                target=self._serve, args=(client,), name="metadata-client", daemon=True
+                target=self._serve, args=(client, image), name="metadata-client", daemon=True
             ).start()
 
-    def _serve(self, client: socket.socket) -> None:
+    def _serve(self, client: socket.socket, image: str | None) -> None:
         try:
             with client:
-                _send(client, self._exchange(client))
+                _send(client, self._exchange(client, image))
         except OSError:
             return  # there is nobody to answer
         finally:
-            self._slots.release()
+            with self._alone:
+                self._slots.remove("" if image is None else image, client)
 
-    def _exchange(self, client: socket.socket) -> Answered:
+    def _exchange(self, client: socket.socket, image: str | None) -> Answered:
         deadline = time.monotonic() + PATIENCE_S
         data = b""
         while b"\r\n\r\n" not in data:
@@ -185,7 +198,6 @@ class Metadata:
             request = parse_request(data.partition(b"\r\n\r\n")[0])
         except BadRequest as error:
             return Answered(error.status)
-        image = self._asker(client)
         if image is None:
             return Answered(403)
         return self._answers_to(image).answer(request.method, request.path, request.headers)
