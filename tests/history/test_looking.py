@@ -3,8 +3,14 @@ what is no revision gets nowhere."""
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import contextlib
 
+import aiohttp
+import pytest
+from patience import patience
+
+from layercake.features.history.history import VIEWING, Repositories
 from tests.history.conftest import Site
 from tests.history.test_commits import apply, rack
 
@@ -169,3 +175,33 @@ async def test_one_clones_it_with_a_token_that_sees_all(
     for path in ("config", "refs/heads/main", "..%2flayercake.db", "objects/../config"):
         async with site.client.get(f"/v1/inventory/history.git/{path}", headers=admin) as answer:
             assert answer.status == 404, path
+
+
+async def test_those_who_only_look_keep_nobody_waiting(site: Site) -> None:
+    """A viewer who asked 21 times at once had an administrator refused."""
+    admin = await site.token("admin", "admin")
+    viewer = await site.token("viewer", "viewer")
+    paths = ("show", "log", "diff?before=HEAD&after=HEAD")
+    repositories = site.world.head.part(Repositories)
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(repositories.viewers.turn())
+        waiting = [
+            asyncio.create_task(site.ask("GET", "/v1/inventory/show", viewer))
+            for _ in range(VIEWING.waiting)
+        ]
+        async with asyncio.timeout(patience(10.0)):
+            while "others are at it" not in str(await _status(site, viewer)):
+                await asyncio.sleep(0.01)
+        for path in paths:
+            await site.ask("GET", f"/v1/inventory/{path}", admin)
+        for one in waiting:
+            one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def _status(site: Site, who: dict[str, str]) -> object:
+    with contextlib.suppress(TimeoutError):
+        timeout = aiohttp.ClientTimeout(0.3)
+        async with site.client.get("/v1/inventory/log", headers=who, timeout=timeout) as answer:
+            return await answer.json()
+    return ""

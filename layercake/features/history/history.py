@@ -36,6 +36,7 @@ from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
 log = logging.getLogger("layercake.history")
 DOCUMENTS = "history/"
 BOUNDS = Bounds(seconds=120.0, memory=4 << 30, answer=256 << 20, waiting=20)
+VIEWING = Bounds(seconds=30.0, memory=2 << 30, answer=64 << 20, waiting=10)
 _MODULE = "layercake.features.history.worker"
 KEPT_WHOLE = 100
 """A change of more nodes is in the database without its content: after a kill that is part of the
@@ -69,7 +70,9 @@ class _Waiting:
 
 @dataclass(slots=True)
 class Repositories:
-    """The processes that work on the repository at `path`: one writes, one reads."""
+    """The processes that work on the repository at `path`: one writes, one reads for those who may
+    change something, and one for those who may only look: these keep the others waiting for
+    nothing."""
 
     path: Path
     writer: SandboxedJob = field(
@@ -83,10 +86,13 @@ class Repositories:
         )
     )
 
-    async def request(self, question: Question, *, write: bool) -> Any:
-        """What comes of a question. Raises NotFound for a revision that there is not,
-        OperationFailed."""
-        job = self.writer if write else self.reader
+    viewers: SandboxedJob = field(
+        default_factory=lambda: SandboxedJob("read the inventory's history", VIEWING, rests=0.2)
+    )
+
+    async def request(self, question: Question, job: SandboxedJob) -> Any:
+        """What comes of a question that one of them is asked. Raises NotFound for a revision that
+        there is not, Refused, OperationFailed."""
         data = await asyncio.to_thread(msgspec.msgpack.encode, question)
         async with job.turn():
             raw = await job.request(_MODULE, data)
@@ -106,6 +112,7 @@ class Repositories:
         """Ends the processes."""
         await self.writer.close()
         await self.reader.close()
+        await self.viewers.close()
 
 
 class History:
@@ -291,7 +298,7 @@ class History:
         question = Question(
             str(self._repositories.path), ask, change, self._layouts, dict(options or {})
         )
-        return await self._repositories.request(question, write=True)
+        return await self._repositories.request(question, self._repositories.writer)
 
     async def rebuild(self) -> dict[str, Any]:
         """Mends the repository, or begins another, and catches up. Raises OperationFailed."""

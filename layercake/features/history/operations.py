@@ -60,6 +60,7 @@ class PastInventories:
         """The newest changes, of the nodes of a range if there is one."""
         found = await self._query(
             "log",
+            caller,
             nodes=self._nodes(caller, text),
             limit=limit,
             revision=self._revision(revision) if revision else "",
@@ -71,6 +72,7 @@ class PastInventories:
         """The inventory at a revision."""
         found: dict[str, Any] = await self._query(
             "show",
+            caller,
             nodes=self._nodes(caller, text),
             groups=caller.groups,
             revision=self._revision(revision),
@@ -82,6 +84,7 @@ class PastInventories:
         """What differs between two revisions."""
         found: dict[str, Any] = await self._query(
             "diff",
+            caller,
             nodes=self._nodes(caller, text),
             groups=caller.groups,
             before=self._revision(before),
@@ -98,7 +101,7 @@ class PastInventories:
     async def blame(self, caller: Caller, node: str, revision: str) -> dict[str, Any]:
         """Who said what of a node."""
         found: dict[str, Any] = await self._query(
-            "blame", node=node, groups=caller.groups, revision=self._revision(revision)
+            "blame", caller, node=node, groups=caller.groups, revision=self._revision(revision)
         )
         only = {} if caller.groups is None else {"what": of_nodes([node])}
         found["lines"] = [
@@ -130,12 +133,15 @@ class PastInventories:
         except BadRange as error:
             raise InputError(f"cannot use {text[:64]!r}: {error.reason}", hint=error.hint) from None
 
-    async def _query(self, ask: str, **options: Any) -> Any:
-        """What the repository says; what is under way is waited for, unless it cannot be."""
+    async def _query(self, ask: str, caller: Caller | None, **options: Any) -> Any:
+        """What the repository says; what is under way is waited for, unless it cannot be. `caller`
+        is who looks, None for who undoes."""
         with contextlib.suppress(OperationFailed):
             await self.history.caught_up()
         question = Question(str(self._repositories.path), ask, options=options)
-        return await self._repositories.request(question, write=False)
+        looks = caller is not None and caller.looks_only
+        job = self._repositories.viewers if looks else self._repositories.reader
+        return await self._repositories.request(question, job)
 
     # ----- undoing
 
@@ -174,7 +180,7 @@ class PastInventories:
         await self.history.caught_up()
         since, revision = parse_span(span, self._store.wall())
         undone = await self._query(
-            "undoing", since=since, revision=revision, take_back=moved == TAKE_BACK
+            "undoing", None, since=since, revision=revision, take_back=moved == TAKE_BACK
         )
         keys = _Known(Keys.of(self._table.parts))
         nodes = {
