@@ -138,14 +138,20 @@ def _as_unreachable(record: Record) -> Iterator[None]:
         raise Unreachable(f"cannot ask {record.name}: {error or type(error).__name__}") from error
 
 
+async def read_answer(record: Record, response: aiohttp.ClientResponse, most: int) -> bytes:
+    """An answer to its end, or so many bytes of it. Raises Unreachable if that is not there in
+    ANSWER_S seconds."""
+    data = bytearray()
+    with _as_unreachable(record):
+        async with asyncio.timeout(ANSWER_S):
+            while len(data) < most and (part := await response.content.read(most - len(data))):
+                data += part
+    return bytes(data)
+
+
 async def _failure(record: Record, response: aiohttp.ClientResponse) -> LayercakeError:
-    data = b""
     try:
-        while len(data) < MAX_ERROR and (
-            part := await response.content.read(MAX_ERROR - len(data))
-        ):
-            data += part
-        said = parse_json(data)
+        said = parse_json(await read_answer(record, response, MAX_ERROR))
         text = str(said["error"])[:500]
         hint = str(said.get("hint") or "")[:200]
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -60,7 +60,7 @@ async def body_of(request: web.Request, most: int) -> bytes:
     """A request's body of at most so many bytes. Raises InputError, also for one that does not come
     to its end in time."""
     connection = connection_of(request.transport)
-    data = b""
+    data = bytearray()  # bytes would be copied whole with each piece
     if connection is not None:
         await connection.wait_for_quota()
     try:
@@ -75,7 +75,7 @@ async def body_of(request: web.Request, most: int) -> bytes:
         connection.charge_bytes(len(data))
     if len(data) > most:
         raise InputError(f"cannot take the request: it is larger than {most} bytes")
-    return data
+    return bytes(data)
 
 
 def is_web_socket(request: web.Request) -> bool:

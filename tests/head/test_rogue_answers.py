@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from layercake.agents import pki
+from layercake.agents.client import read_answer
 from layercake.agents.pki import Authority
-from layercake.kraken.errors import OperationFailed, Unreachable
+from layercake.kraken.errors import InputError, OperationFailed, Unreachable
 from tests.support.world import World
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -153,3 +154,62 @@ async def test_a_good_answer_is_one_also_if_the_node_ends_the_connection_with_it
             ) as answer:
                 assert await answer.read() == b"{}"
                 await asyncio.sleep(0.02)
+
+
+async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A good answer that never comes to its end."""
+    writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        writer.write(b"1\r\n \r\n")
+        await writer.drain()
+        await asyncio.sleep(0.02)
+
+
+async def test_a_good_answer_has_its_time_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layercake.agents.client.ANSWER_S", 0.5)
+    record = world.node("n0")
+    async with rogue(world, drip), world.head.kernel.node_link.open(record, "GET", "/x") as answer:
+        with pytest.raises(Unreachable, match="n0"):
+            async with asyncio.timeout(10):
+                await read_answer(record, answer, 1 << 20)
+
+
+async def test_an_answer_in_pieces_is_read_to_its_end(world: World) -> None:
+    async def pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n")
+        for _ in range(3):
+            writer.write(b"x" * 10)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    record = world.node("n0")
+    async with rogue(world, pieces), world.head.kernel.node_link.open(record, "GET", "/x") as got:
+        assert await read_answer(record, got, 25) == b"x" * 25
+    async with rogue(world, pieces), world.head.kernel.node_link.open(record, "GET", "/x") as got:
+        assert await read_answer(record, got, 99) == b"x" * 30
+
+
+async def test_a_command_that_does_not_end_in_its_time_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node kills it; one that is somebody else's says a byte now and then for ever."""
+    monkeypatch.setattr("layercake.features.nodes.operations.SPARE_S", 0.3)
+    async with rogue(world, drip):
+        with pytest.raises(Unreachable, match="cannot say how it ended on n0"):
+            async with (
+                asyncio.timeout(10),
+                world.ops.nodes.execute("n0", ["true"], "", 0.2, "me") as parts,
+            ):
+                async for _ in parts:
+                    pass
+    assert "node.exec-ended" in world.kinds("n0")
+
+
+@pytest.mark.parametrize("command", [[], ["a\0b"], ["x" * 200_000], [""] * 200_000])
+async def test_what_is_no_command_reaches_no_node(world: World, command: list[str]) -> None:
+    world.attach("n0")
+    with pytest.raises(InputError, match="cannot run a command"):
+        async with world.ops.nodes.execute("n0", command, "", 1.0, "me"):
+            pass

@@ -105,6 +105,38 @@ def test_a_cgroup_reaches_all_but_the_heads_ports(tmp_path: Path) -> None:
     run_as_agent(tmp_path / "run", body)
 
 
+@pytest.mark.root
+def test_raw_frames_pass_the_closed_ports(tmp_path: Path) -> None:
+    """What the page on security says of NET_RAW, a privilege."""
+    mark = os.urandom(16)
+
+    def body(run: Path) -> None:
+        group = ROOT / f"test-{os.getpid()}"
+        group.mkdir(parents=True)
+        egress.close_head_ports(group, HeadPorts((V4,), (53,)))
+        everything = socket.ntohs(0x0003)  # ETH_P_ALL
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, everything) as seen:
+            seen.bind(("lo", 0))
+            seen.settimeout(20.0)
+            child = os.fork()
+            if child == 0:
+                (group / "cgroup.procs").write_text("0")
+                plain = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                with plain, contextlib.suppress(PermissionError):
+                    plain.sendto(b"plain" + mark, (V4, 53))
+                with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+                    raw.bind(("lo", 0))
+                    raw.send(bytes(12) + b"\x08\0" + b"raw" + mark)
+                os._exit(0)
+            os.waitpid(child, 0)
+            while mark not in (frame := seen.recv(2048)):
+                pass
+            assert b"raw" + mark in frame, "the other one was dropped"
+        clear(group)
+
+    run_as_agent(tmp_path / "run", body)
+
+
 LOOK = """#!/bin/sh
 for port in PORTS; do
   if busybox timeout 5 busybox nc 127.0.0.1 $port < /dev/null; then echo $port open; else echo $port closed; fi

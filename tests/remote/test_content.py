@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import io
 import json
 import os
 import socket
+import time
 from typing import Any
 
+import pytest
 from aiohttp import web
 from patience import patience
 
@@ -59,6 +62,43 @@ async def test_a_node_that_is_slow_holds_no_copy_of_it_in_the_head(
         assert said.partition(b"\r\n\r\n")[2] == data
         (await copying).close()
     await runner.cleanup()
+
+
+async def test_a_node_that_never_takes_it_is_given_up(
+    world: World, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A byte now and then kept 8 MiB in memory for weeks."""
+    monkeypatch.setattr("layercake.features.remote.node_routes.FETCHED_S", 0.5)
+    record = fleet["n0"].record
+    remote = world.head.part(Remote)
+    monkeypatch.setattr(remote, "content", lambda record, digest: bytes(SIZE))
+    (route,) = ContentRequests(remote).routes()
+    app = web.Application()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return await route.handler(record, request)
+
+    app.router.add_get("/{digest}", handler)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        slow.connect(runner.addresses[0])
+        slow.sendall(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+        taken = await asyncio.wait_for(asyncio.to_thread(_slowly, slow), patience(20.0))
+    assert taken < SIZE
+    await runner.cleanup()
+
+
+def _slowly(slow: socket.socket) -> int:
+    """Takes a little every now and then, until it ends."""
+    taken = 0
+    with contextlib.suppress(ConnectionError):
+        while part := slow.recv(256):
+            taken += len(part)
+            time.sleep(0.001)
+    return taken
 
 
 async def _asked(world: World, record: Any) -> str:

@@ -3,6 +3,7 @@ and commands."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import time
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from imageapi.spec.names import NAME
 from layercake.agents.client import NodeLink
 from layercake.agents.https.requests import NodeRequests
+from layercake.agents.node_commands import check_command
 from layercake.agents.sync import Sync
 from layercake.api.caller import said_by
 from layercake.base.clock import Clock
@@ -26,11 +28,13 @@ from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Record, Store, refuse_busy
 from layercake.fleet.transaction import Transaction
 from layercake.kraken.converge import Cleared
-from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
+from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused, Unreachable
 
 LAST_LINE = 200
 """Bytes; the last line of a command's answer says how it ended and is short."""
 COMMAND_SHOWN = 200
+SPARE_S = 60.0
+"""Seconds that a command's answer has after the time of the command, for who takes it slowly."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -186,9 +190,7 @@ class Nodes:
         """Runs a command on a node or in a container: JSON lines as they come. The history says who
         ran what, not what it said."""
         record = self._store.named(name)
-        if not command:
-            raise InputError("cannot run a command: none is given")
-        shown = " ".join(command)[:COMMAND_SHOWN]
+        shown = " ".join(check_command(command))[:COMMAND_SHOWN]
         data = {"by": who, "container": container}
         asked = {"command": command, "container": container, "timeout_s": timeout_s}
         where = f"in {container}" if container else "on the node"
@@ -204,9 +206,15 @@ class Nodes:
                 yield part
 
         try:
-            async with self._node_link.open(record, "POST", "/v1/exec", body=asked) as answer:
+            async with (
+                asyncio.timeout(timeout_s + SPARE_S),
+                self._node_link.open(record, "POST", "/v1/exec", body=asked) as answer,
+            ):
                 yield pieces(answer.content.iter_any())
                 ended = _ended(last)
+        except TimeoutError:
+            ended = "without an end, though its time was over"
+            raise Unreachable(f"cannot say how it ended on {name}: {ended}") from None
         except LayercakeError as error:
             ended = str(error)
             raise

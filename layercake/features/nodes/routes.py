@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from layercake.agents.node_commands import Seconds
 from layercake.api.answers import Names
 from layercake.api.route import CALLER, Reach, number, route
 from layercake.api.streams import send_pieces
@@ -36,7 +37,7 @@ class ExecRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     command: list[str]
     container: str = ""
-    timeout_s: float = 60.0
+    timeout_s: Seconds = 60.0
 
 
 class NodeRoutes:

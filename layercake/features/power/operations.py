@@ -7,7 +7,7 @@ import asyncio
 import ipaddress
 from typing import Any
 
-from layercake.agents.client import NodeLink
+from layercake.agents.client import NodeLink, read_answer
 from layercake.agents.orders import PowerOrders
 from layercake.api.caller import said_by
 from layercake.base.clock import Clock
@@ -260,7 +260,7 @@ class Power:
 
     async def _ask_inside(self, record: Record, body: dict[str, Any]) -> dict[str, Any]:
         async with self._node_link.open(record, "POST", "/v1/bmc", body=body) as answer:
-            data = await answer.content.read(MOST_ANSWER)
+            data = await read_answer(record, answer, MOST_ANSWER)
         try:
             said = parse_json(data)
             if isinstance(said["found"], dict) and isinstance(said["lines"], list):

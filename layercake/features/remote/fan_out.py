@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 SILENT_S = 1.0
 """Seconds without any result after which those that have taken as long no longer count."""
 TOGETHER = 32
-"""So many begin before all else has its turn."""
+"""So many begin, or are told of, before all else has its turn."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -74,6 +74,8 @@ class FanOut(Generic[Item, Result]):
                 left.discard(done[0])
                 yield done[1]
                 self._free(done[0])
+                if len(left) % TOGETHER == 0:  # what is there is taken without waiting
+                    await asyncio.sleep(0)
             begun = self._begun
             await self._cancel(loops)
             for number in sorted(left):

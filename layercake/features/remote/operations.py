@@ -3,6 +3,7 @@ its agent, by a request in its desired state."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import contextlib
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 
 from layercake.agents.https.requests import NodeRequests, NotFetched, RequestLimits
+from layercake.agents.node_commands import check_command
 from layercake.features.remote import orders
 from layercake.features.remote.answers import Asked, NodeAnswer
 from layercake.features.remote.fan_out import FanOut, Limits
@@ -73,7 +75,7 @@ class Remote:
     def execute(self, order: RangeExec, who: str) -> AsyncGenerator[bytes, None]:
         """Runs a command on nodes: JSON lines as they come, Asked and then a NodeAnswer of each.
         Nodes' histories say who ran what, not what it said. Raises InputError."""
-        command = orders.check_command(order.command)
+        command = check_command(order.command)
         records = self._store.select(orders.check_range(order.range))
         most = self._settings.output_kb * 1000
         request = {
@@ -93,11 +95,11 @@ class Remote:
         job = _Job(records, who, shown, order.container, events.NODE_EXEC, events.NODE_EXEC_ENDED)
         return self._lines(job, work, orders.limits(order, self._settings))
 
-    def copy(self, order: RangeCopy, who: str) -> AsyncGenerator[bytes, None]:
+    async def copy(self, order: RangeCopy, who: str) -> AsyncGenerator[bytes, None]:
         """Copies a file to nodes; as `execute`."""
         path = orders.check_path(order.path)
         records = self._store.select(orders.check_range(order.range))
-        data, digest = orders.content_of(order.content)
+        data, digest = await asyncio.to_thread(orders.content_of, order.content)
         request = {
             "kind": "copy",
             "path": path,

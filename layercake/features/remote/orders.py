@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 import hashlib
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from layercake.agents.node_commands import Seconds
 from layercake.base.files import is_plain_path
 from layercake.features.remote.fan_out import Limits
 from layercake.features.remote.settings import FanOutSettings
@@ -17,9 +17,8 @@ from layercake.kraken.errors import InputError
 
 MAX_COPY = 8 << 20
 """Bytes of a file that is copied."""
-MAX_WORDS = 128 << 10
-"""Bytes of a command."""
-Seconds = Annotated[float, Meta(ge=0.1, le=3600.0)]
+COPY_BODY = MAX_COPY * 4 // 3 + (64 << 10)
+"""Bytes of a request with such a file in base64."""
 TotalSeconds = Annotated[float, Meta(ge=0.0, le=86400.0)]
 AtOnce = Annotated[int, Meta(ge=0, le=10_000)]
 
@@ -72,17 +71,6 @@ def check_range(text: str) -> str:
     return text
 
 
-def check_command(command: list[str]) -> list[str]:
-    """Raises InputError for what is no command."""
-    if not command or not command[0]:
-        raise InputError("cannot run a command: none is given")
-    if any("\0" in word for word in command):
-        raise InputError("cannot run a command: there is a NUL in it")
-    if sum(len(word.encode(errors="replace")) for word in command) > MAX_WORDS:
-        raise InputError(f"cannot run a command: it is longer than {MAX_WORDS >> 10} kB")
-    return command
-
-
 def check_path(path: str) -> str:
     """A path that a file can be copied to. Raises InputError."""
     if not is_plain_path(path):
@@ -109,7 +97,7 @@ def content_of(content: FileContent) -> tuple[bytes, str]:
             hint="large files belong into an image, or on a file server",
         )
     try:
-        data = base64.b64decode(text, validate=True)
-    except binascii.Error:
+        data = binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:  # binascii.Error, or what is not ASCII
         raise InputError("cannot copy the file: its content is not base64") from None
     return data, hashlib.blake2b(data, digest_size=32).hexdigest()

@@ -9,10 +9,10 @@ from typing import Any
 
 from aiohttp import web
 
-from layercake.api.route import BIG_BODY, CALLER, RANGE, Reach, number, route, while_there
+from layercake.api.route import CALLER, RANGE, Reach, number, route, while_there
 from layercake.api.streams import NOT_KEPT
 from layercake.features.remote.operations import Remote
-from layercake.features.remote.orders import RangeCopy, RangeExec
+from layercake.features.remote.orders import COPY_BODY, RangeCopy, RangeExec
 from layercake.moduleapi.module import Role
 
 _LINES = "application/x-ndjson"
@@ -44,14 +44,14 @@ class RemoteRoutes:
         Role.OPERATOR,
         Reach.RANGE,
         body=RangeCopy,
-        most=BIG_BODY,
+        most=COPY_BODY,
         exec=True,
         stream=True,
         kinds=(_LINES,),
     )
     async def copy(self, request: web.Request, body: RangeCopy) -> Any:
         """Copy a file to many nodes."""
-        return await _streamed(request, self._remote.copy(body, str(request[CALLER])))
+        return await _streamed(request, await self._remote.copy(body, str(request[CALLER])))
 
     @route(
         "GET",
