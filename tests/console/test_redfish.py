@@ -108,6 +108,9 @@ async def test_one_by_websocket_is_read_and_typed_to_and_opened_anew(
         assert lines and not [
             kind for _, kind, *_ in link.events if kind.startswith("power.console")
         ]
+        await console.sockets[-1].send_bytes(b"x" * (1 << 20))
+        await until("it is opened anew after a MiB at once", lambda: len(console.sockets) == 3)
+        assert not [text for _, text in await service.consoles.tail("n1", 9) if "x" * 99 in text]
     finally:
         await service.stop()
         await redfish.close()

@@ -31,6 +31,18 @@ def test_each_test_that_the_page_names_exists() -> None:
     assert len(re.findall(r"`[^`\s]*test_[^`]*`", text)) == len(NAMED.findall(text))
 
 
+def rows(text: str) -> list[str]:
+    """The rows of the table of attacks, without its head."""
+    section = text.partition("\n## What was attacked")[2].partition("\n## ")[0]
+    return [line for line in section.splitlines() if line.startswith("| ")][1:]
+
+
+def test_each_attack_has_its_test() -> None:
+    found = rows(PAGE.read_text())
+    assert len(found) > 15
+    assert not [row for row in found if not NAMED.search(row.rpartition("|")[0].rpartition("|")[2])]
+
+
 def test_one_that_is_not_there_is_seen() -> None:
     here = "tests/docs/test_security.py"
     text = f"x (`{here}::test_one_that_is_not_there_is_seen`, `::test_nothing`), `tests/test_x.py`"
