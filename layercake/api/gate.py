@@ -22,10 +22,10 @@ from layercake.fleet import events
 from layercake.fleet.persistence.database import whole
 from layercake.fleet.store import Store
 from layercake.fleet.transaction import ORIGIN, Origin
-from layercake.inventory.ranges import expand
+from layercake.inventory.ranges import expand, spelled
 from layercake.kraken.errors import InputError, LayercakeError, Refused
 from layercake.moduleapi.module import Role
-from layercake.moduleapi.web import body_of
+from layercake.moduleapi.web import body_of, charge_names
 
 log = logging.getLogger("layercake.api")
 MOST_REASON = 500
@@ -143,6 +143,8 @@ class Gate:
         Refused."""
         reach = route.operation.reach
         asked = str(request.query.get("range", ""))
+        if text := asked or str(getattr(body, "range", "")):
+            charge_names(request, spelled(text) + (len(self._store) if "@" in text else 0))
         of_range = asked and reach is Reach.RANGE
         request[RANGE] = caller.narrowed(self._store, asked) if of_range else asked
         if caller.groups is None or reach in (Reach.SHOWN, Reach.NONE):

@@ -47,6 +47,14 @@ _FOLDED = re.compile(r"((?<![0-9])[0-9]{1,9}(?![0-9]))")
 _NUMBERED = re.compile(r"([^0-9]*)([0-9]+)")
 
 
+def spelled(text: str) -> int:
+    """How many names a range spells out, each group counting as one; 0 for what is none."""
+    try:
+        return _check(text)
+    except BadRange:
+        return 0
+
+
 def names_of(text: str, most: int = MAX_NODES) -> list[str]:
     """The names that a range spells out, sorted as ClusterShell does (n2 before n10); groups are
     not allowed.

@@ -255,6 +255,20 @@ async def test_no_range_is_the_whole_site_and_not_for_a_bound_caller(
     assert world.head.part(Guard).freeze is None
 
 
+async def test_a_range_counts_by_its_nodes(
+    world: World, api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    monkeypatch.setattr(
+        "layercake.api.gate.charge_names", lambda request, count: counted.append(count)
+    )
+    headers = await token(world.head, "all", "viewer")
+    for text in ("@all", "chem0,phys0", "n[", "n[0-999]"):
+        async with api.get("/v1/nodes", params={"range": text}, headers=headers) as answer:
+            assert answer.status in (200, 400, 404)
+    assert counted == [1 + len(world.head.store), 2, 0, 1000]
+
+
 async def test_all_are_ones_own_nodes(world: World, api: Any) -> None:
     headers = await token(world.head, "bound", "operator", "physics")
     async with api.post(

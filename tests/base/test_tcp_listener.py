@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import resource
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from layercake.base import tcp_listener
 from layercake.base.packets import bpf
 from layercake.base.packets.dropped_sources import program_without
 from layercake.base.tcp_listener import Limits
-from layercake.moduleapi.web import WebServer, body_of, known, open_to_all
+from layercake.moduleapi.web import WebServer, body_of, charge_names, known, open_to_all
 
 LIMITS = Limits(
     each=8,
@@ -52,12 +53,19 @@ async def _big(request: web.Request) -> web.Response:
     return web.Response(body=bytes(1 << 20))
 
 
+async def _names(request: web.Request) -> web.Response:
+    known(request, "n0")
+    charge_names(request, 10_000)
+    return web.Response(text="of many")
+
+
 @contextlib.asynccontextmanager
 async def served(limits: Limits = LIMITS) -> AsyncIterator[int]:
     app = web.Application()
     app.router.add_route("*", "/me", _answer)
     app.router.add_get("/big", _big)
     app.router.add_get("/open", _open)
+    app.router.add_get("/names", _names)
     server = WebServer(app, limits, idle_s=30.0)
     await server.open(*tcp_listener.bound_sockets(["127.0.0.1"], 0))
     try:
@@ -225,6 +233,15 @@ async def test_big_requests_and_answers_count_as_several() -> None:
         assert asyncio.get_running_loop().time() - since > 1.2, (
             "5 MiB are 80 requests more, at 20 a second, 40 at once"
         )
+
+
+async def test_a_range_of_many_nodes_counts_as_many_requests() -> None:
+    names = b"GET /names HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with served() as port:
+        began = time.monotonic()
+        for _ in range(3):
+            assert b"of many" in await said(knock(port, data=names))
+        assert time.monotonic() - began > 1.0, "39 requests of 20 a second, after 40 at once"
 
 
 async def test_without_file_descriptors_a_stranger_goes_and_the_log_stays_short(

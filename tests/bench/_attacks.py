@@ -176,6 +176,20 @@ class Attacker:
         """Second audit: requests without a token that holds, each of which is an event."""
         await self.ask("GET /v1/nodes", authorization=f"Bearer {random.random()}")
 
+    async def bystander(self) -> None:
+        """No attack: connections among its own, and a handshake's worth of work for each. What this
+        costs the head is what any program does beside it: caches, turns of the processor."""
+        server = await asyncio.start_server(lambda _, writer: writer.close(), self.own, 0)
+        try:
+            place = server.sockets[0].getsockname()
+            for _ in range(100):
+                reader, writer = await asyncio.open_connection(*place[:2])
+                await reader.read(1)
+                writer.transport.abort()
+                json.loads(json.dumps(self.facts["claims"][:200]))
+        finally:
+            server.close()
+
     async def tftp(self) -> None:
         """11: eight requests with timeout=255, again and again."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
@@ -220,9 +234,12 @@ ATTACKS: dict[str, Kinds] = {
     "slow": {"slow": (Attacker.slow, STRANGERS * 4), "tftp": (Attacker.tftp, 8)},
     "packed": {"packed": (Attacker.packed, 8)},
     "ranges": {"ranges": (Attacker.ranges, 8)},
+    "bystander": {"bystander": (Attacker.bystander, 8)},
     "own-events": {"thermal": (Attacker.thermal, 4), "refused": (Attacker.refused, 8)},
 }
 """What goes on at once in each, and how many of it."""
+CONTROL = "bystander"
+"""What never speaks to the head: what all others are held against, and no attack itself."""
 BARE = {"discovers", "tftp"}
 """What a head without services knows nothing of."""
 
