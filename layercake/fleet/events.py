@@ -33,6 +33,9 @@ RECORD_UNWRITTEN = EventKind(
     "database.record-unwritten", _E, "The node's record cannot be written; those of all others are."
 )
 
+LOG_LEVEL = EventKind(
+    "head.log-level", _I, "Somebody has changed how much a part of the head logs."
+)
 HISTORY_BEHIND = EventKind(
     "history.behind",
     _W,
@@ -324,6 +327,7 @@ EVENTS: tuple[EventKind, ...] = (
     HEAD_STOPPED,
     HEAD_SLOW,
     HEAD_IN_TIME,
+    LOG_LEVEL,
     HISTORY_BEHIND,
     HISTORY_CAUGHT_UP,
     INVENTORY_ADDED,
