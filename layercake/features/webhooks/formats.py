@@ -122,7 +122,8 @@ def _teams(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bod
         {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": line}]}
         for line in lines(found, head, left_out)
     ]
-    card = {"type": "AdaptiveCard", "version": "1.4", "body": blocks}
+    schema = "http://adaptivecards.io/schemas/adaptive-card.json"
+    card = {"$schema": schema, "type": "AdaptiveCard", "version": "1.4", "body": blocks}
     kind = "application/vnd.microsoft.card.adaptive"
     return [{"type": "message", "attachments": [{"contentType": kind, "content": card}]}]
 
