@@ -4,8 +4,8 @@ file.
 The file is the line MAGIC, 16 bytes of salt, 12 of nonce, and a tar archive (gzip), encrypted by
 AES-256-GCM with a key that scrypt makes of the passphrase (N 2^16, r 8, p 1). What is before the
 ciphertext is authenticated too. In it: the database, the settings, the certificate authority, the
-tokens, and the image store's index and keys. Images are not in it, nor minOS, nor files that the
-inventory refers to.
+tokens, the image store's index and keys, and the inventory's history as a bundle of git. Images are
+not in it, nor minOS, nor files that the inventory refers to.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from layercake.base.files import write_atomic
 from layercake.features.access import tokens
+from layercake.features.history.feature import FOLDER
+from layercake.features.history.repository import Repository, RepositoryError
 from layercake.features.releases import table as kept
 from layercake.fleet.persistence import schema
 from layercake.head import lock
@@ -39,6 +41,8 @@ LIMIT = 2**31 - 1
 """Bytes; more AES-GCM does not take at once. Ten thousand nodes and their history are some 60 MB
 before they are compressed."""
 DATABASE = "layercake.db"
+HISTORY = "inventory.bundle"
+"""The inventory's history, the repository history.FOLDER."""
 TOKENS = ("tokens.json", "admin.token")
 """The first token, and the tokens of an older Layercake; the others are in the database."""
 FILES = (
@@ -87,6 +91,10 @@ def back_up(data_dir: Path, file: Path, secret: bytes) -> list[str]:
     """Writes a backup of a data directory, whose head may be running; the names of what is in it.
     Raises InputError and OperationFailed; an older file of this name is then still there."""
     held = {DATABASE: schema.copy(data_dir / DATABASE)}
+    # After the database: what is in that is in the history too, and the head that is restored
+    # commits what came between the two as taken back.
+    if bundle := _bundled(data_dir / FOLDER):
+        held[HISTORY] = bundle
     try:
         authority = [
             f"pki/{path.name}" for path in sorted((data_dir / "pki").glob("*")) if path.is_file()
@@ -122,6 +130,33 @@ def back_up(data_dir: Path, file: Path, secret: bytes) -> list[str]:
     except OSError as error:
         raise OperationFailed(f"cannot write {file}: {error.strerror}") from None
     return sorted(held)
+
+
+def _bundled(repository: Path) -> bytes:
+    """The history, b"" if there is none, or it cannot be read: that keeps nobody from a backup."""
+    if not repository.is_dir():
+        return b""
+    try:
+        return Repository(repository).run("bundle", "create", "--quiet", "-", "--all")
+    except RepositoryError:
+        return b""
+
+
+def has_history(data_dir: Path) -> bool:
+    """Whether a data directory has a history, which belongs into a backup."""
+    return (data_dir / FOLDER).is_dir()
+
+
+def _unbundle(bundle: Path, repository: Path) -> None:
+    """Makes the repository of a bundle. Raises OperationFailed."""
+    found = Repository(repository)
+    try:
+        found.open()
+        found.run("fetch", "--quiet", str(bundle), "refs/heads/*:refs/heads/*")
+        found.run("update-server-info")
+    except RepositoryError as error:
+        raise OperationFailed(f"cannot restore the inventory's history: {error}") from None
+    bundle.unlink()
 
 
 def _pack(files: Mapping[str, bytes]) -> bytes:
@@ -195,7 +230,7 @@ def _open(file: Path, secret: bytes) -> dict[str, bytes]:
         for entry in entries:
             content = entries.extractfile(entry)
             if content is None or not (
-                entry.name in (DATABASE, *FILES) or _AUTHORITY.fullmatch(entry.name)
+                entry.name in (DATABASE, HISTORY, *FILES) or _AUTHORITY.fullmatch(entry.name)
             ):
                 raise InputError(
                     f"cannot restore {file}: it holds {entry.name[:80]!r}, which does not belong "
@@ -217,6 +252,8 @@ def _put_in_place(files: Mapping[str, bytes], data_dir: Path, *, revoke: bool) -
             (fresh / name).parent.mkdir(mode=0o700, exist_ok=True)
             write_atomic(fresh / name, data, mode=0o600, durable=True)
         head_settings.load(fresh)
+        if HISTORY in files:
+            _unbundle(fresh / HISTORY, fresh / FOLDER)
         # The node may be somebody else's by now: a release of then erases nothing.
         kept.give_up(fresh / DATABASE, "the restore of a backup", time.time())
         if revoke:
@@ -228,7 +265,10 @@ def _put_in_place(files: Mapping[str, bytes], data_dir: Path, *, revoke: bool) -
             "-shm",
         ):  # of the database that goes: SQLite would read them into the new one
             (data_dir / f"{DATABASE}{suffix}").unlink(missing_ok=True)
-        for name in files.keys() - {head_settings.FILE_NAME}:
+        if HISTORY in files:
+            shutil.rmtree(data_dir / FOLDER, ignore_errors=True)
+            (fresh / FOLDER).replace(data_dir / FOLDER)
+        for name in files.keys() - {head_settings.FILE_NAME, HISTORY}:
             (data_dir / name).parent.mkdir(mode=0o700, exist_ok=True)
             (fresh / name).replace(data_dir / name)
         # Last: without it nothing is served. It may be a link into another file system.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from layercake.kraken.errors import Refused, Unreachable
 from layercake.moduleapi.module import Call, NodeRequest, Role, call
 from powerman import capping
 from powerman.addresses import ip_in
@@ -20,6 +21,8 @@ from powerman.inventory import COMMAND
 
 MOST_WATTS = 65535
 """DCMI has two bytes for them."""
+READING_S = 10.0
+"""Seconds for which a BMC is waited for."""
 
 if TYPE_CHECKING:
     from powerman.service import PowerService
@@ -41,6 +44,19 @@ async def refresh(service: PowerService, request: NodeRequest) -> dict[str, Any]
 async def sensors(service: PowerService, request: NodeRequest) -> list[Sensor]:
     """The BMC's sensors: temperatures, fans, voltages, power supplies."""
     async with service.asking(request.node) as bmc:
+        return await bmc.run(bmc.driver.sensors)
+
+
+@call("power.reading", role=Role.OPERATOR, answer=list[Sensor], inside=True)
+async def reading(service: PowerService, request: NodeRequest) -> list[Sensor]:
+    """The BMC's sensors, if it answers and nobody is at it: for numbers that are read all the
+    time."""
+    bmc = service.bmc_of(request.node)
+    if bmc.outage is not None:
+        raise Unreachable(bmc.outage.why)
+    if not bmc.idle:
+        raise Refused(f"cannot read the sensors of {bmc.spec.name}: somebody is at its BMC")
+    async with bmc.turn(READING_S):
         return await bmc.run(bmc.driver.sensors)
 
 
@@ -160,6 +176,7 @@ CALLS: tuple[Call, ...] = (
     status,
     refresh,
     sensors,
+    reading,
     log,
     hardware,
     cap,

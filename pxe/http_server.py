@@ -8,6 +8,7 @@ image, which is put together. A node is known by its reserved address.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -34,6 +35,7 @@ from pxe.paths.ipxe import UEFI_PROGRAM
 from pxe.state import BootState
 from pxe.windows import Step, Window
 
+log = logging.getLogger("pxe.http")
 LIMITS = Limits(known=8, most=4096)
 """A node's firmware opens a connection at a time; its boot files may go out to a whole rack at
 once."""
@@ -67,7 +69,7 @@ class HttpServer:
     async def open(self) -> None:
         """Starts to listen. Raises OperationFailed."""
         settings = self._state.settings
-        app = web.Application(middlewares=[self._refusals], client_max_size=1024)
+        app = web.Application(middlewares=[self._counted, self._refusals], client_max_size=1024)
         for name in self._files:
             app.router.add_get(f"/boot/{name}", self._file)
         for name in (KERNEL, HARDWARE, INITRD):
@@ -76,7 +78,7 @@ class HttpServer:
         app.router.add_get("/boot/{mac}", self._boot_script)
         addresses = [own.address for own in settings.heads]
         server = self._server = WebServer(
-            app, LIMITS.beside(addresses), quick=self._quick, handler_cancellation=True
+            app, LIMITS.beside(addresses), quick=self._quick_counted, handler_cancellation=True
         )
         try:
             await server.open(*tcp_listener.bound_sockets(addresses, settings.http_port))
@@ -93,6 +95,26 @@ class HttpServer:
         if self._server is not None:
             await self._server.close()
             self._server = None
+
+    def _count(self, address: str, path: str, status: int) -> None:
+        log.debug("%s of %s: %s", ascii(path[:200]), address, status)
+        self._state.recorder.counters[f"http.{status // 100}xx"] += 1
+
+    @web.middleware
+    async def _counted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            response = await handler(request)
+        except web.HTTPException as answer:
+            self._count(request.remote or "", request.path, answer.status)
+            raise
+        self._count(request.remote or "", request.path, response.status)
+        return response
+
+    def _quick_counted(self, asked: PlainRequest) -> FastResponse | None:
+        answer = self._quick(asked)
+        if answer is not None:
+            self._count(asked.address, asked.path, int(answer.status))
+        return answer
 
     @web.middleware
     async def _refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:

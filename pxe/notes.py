@@ -20,6 +20,25 @@ from pxe.windows import Step, Windows
 
 _ANEW_EVERY_S = 5.0
 _OTHER_MACHINE = "correct its arch in the inventory, or its mac: it may be another machine's"
+_COUNTED = {
+    "dhcp": "received received-4011 malformed repeated crowded late other-servers send-failed "
+    "receive-failed offered acked naked released declined unknown-mac not-armed no-program "
+    "wrong-architecture no-ipv4 other-server not-for-us other-network pool-full",
+    "dhcpv6": "received malformed send-failed receive-failed offered acked naked released declined "
+    "unknown-mac not-armed no-program wrong-architecture other-server not-for-us other-network",
+    "tftp": "requests malformed refused too-many send-failed done aborted silent gone broken",
+    "http": "2xx 3xx 4xx 5xx",
+    "dns": "answered no-such-name refused forward malformed limited foreign tcp send-full "
+    "send-failed receive-failed",
+    "ntp": "answered refused send-failed receive-failed",
+    "fetch": "stranger not-armed other-file",
+    "ra": "sent received send-failed",
+    "notes": "limited",
+}
+COUNTED = tuple(
+    f"{protocol}.{what}" for protocol, all_ in _COUNTED.items() for what in all_.split()
+)
+"""What is counted: each stands in the figures from the beginning, at 0."""
 _STRANGERS = 50
 """Machines that are not known that are told one by one, as a rack of new ones is."""
 
@@ -71,7 +90,7 @@ class Recorder:
         self._clock = clock
         self._limit = RateLimit()
         self._strangers = Tally(at_once=_STRANGERS)
-        self.counters: Counter[str] = Counter()
+        self.counters: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
 
     def note(self, note: Note) -> None:
         """Makes an event (and a step, if it is one) of a note, unless the same came too short a

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cleanroot import SUITES, base
 from headrun import CACHE
-from promtool import promtool
+from promtool import alertmanager, promtool
 from serviceimages import CLOUD_PACKAGES, SLURM_PACKAGES, SSH_PACKAGES, WEB_PACKAGES
 from smallimages import PACKAGES, debian_base
 
@@ -40,6 +40,7 @@ WANTED: dict[str, Callable[[], object]] = {
     "the base of the Slurm image": lambda: debian_base(IMAGES, "slurm", SLURM_PACKAGES, SUITE),
     "the libraries in Layercake's package": libraries,
     "Prometheus' checker": promtool,
+    "Prometheus' Alertmanager": alertmanager,
     **{
         f"a clean Debian {number}": functools.partial(base, IMAGES, suite)
         for number, suite in SUITES.items()

@@ -81,6 +81,7 @@ def for_tests() -> list[Callable[[], Step]]:
             "the programs for disks",
             "what arm64 machines have",
             "Prometheus' checker",
+            "Prometheus' Alertmanager",
             weight=60.0,
         ),
         lambda: fetched(

@@ -1,5 +1,5 @@
-"""Prometheus' own checker, out of Debian's package: the package itself would start a server on this
-machine."""
+"""Prometheus' own checker, and its Alertmanager, out of Debian's packages: the packages themselves
+would start servers on this machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ from minos.build.debian import debs
 
 @functools.cache
 def promtool() -> Path:
-    """The program, fetched once. Raises LayercakeError."""
+    """The checker, fetched once. Raises LayercakeError."""
+    return _fetched("prometheus") / "usr/bin/promtool"
+
+
+@functools.cache
+def alertmanager() -> Path:
+    """The server that alerts are sent to, fetched once. Raises LayercakeError."""
+    return _fetched("prometheus-alertmanager") / "usr/bin/prometheus-alertmanager"
+
+
+def _fetched(package: str) -> Path:
     machine = platform.machine()
-    package = kernel.download(
-        "prometheus", debs.place(machine, CACHE), debs.options(machine, CACHE)
-    )
-    return kernel.opened(package) / "usr/bin/promtool"
+    where = debs.place(machine, CACHE)
+    return kernel.opened(kernel.download(package, where, debs.options(machine, CACHE)))

@@ -169,6 +169,11 @@ class Authority:
         return self._days * _RENEWED * _DAY_S
 
     @property
+    def life_s(self) -> float:
+        """For how many seconds a certificate is good, from when it is made."""
+        return self._days * _DAY_S
+
+    @property
     def left_at_renewal(self) -> float:
         """For how many days a certificate that is renewed is still good."""
         return self._days * (1 - _RENEWED)

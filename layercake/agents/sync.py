@@ -45,6 +45,8 @@ from layercake.kraken.wire import (
 )
 
 log = logging.getLogger("layercake.sync")
+COUNTED = ("hello", "challenged", "refused", "layout", "deaf", "unsent")
+"""What is counted of datagrams."""
 _DRAIN = 32  # datagrams at a stretch: each may set off much
 # at 2,000 HELLOs a second: half of the processor that a turn of the loop for each few takes
 _GATHER_S = 0.008
@@ -121,7 +123,7 @@ class Sync:
             int, list[str]
         ] = {}  # second -> nodes that may have fallen silent by then; each node stands there once
         self._watched: set[str] = set()  # the nodes that stand there
-        self.counters: Counter[str] = Counter()
+        self.counters: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self.coming = PullThrottle()
 
     def open(self) -> None:

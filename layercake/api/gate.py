@@ -63,6 +63,7 @@ class Gate:
         with self.telling(request, caller.name):
             body = await self._let_in(route, role, request, caller)
         request[CALLER] = caller
+        log.debug("%s %s of %s", request.method, printable(request.path, 200), caller.name)
         if self._simulated and (why := refusal(operation, request, body)) is not None:
             self._must_exist(operation, request, body)
             raise why

@@ -22,6 +22,7 @@ from layercake.api.gate import Gate
 from layercake.api.local import SocketSettings, by_peer, listen
 from layercake.api.openapi import document
 from layercake.api.route import BIG_BODY, Route
+from layercake.api.served import ServedRequests
 from layercake.api.streams import ClientLeft
 from layercake.base import tcp_listener
 from layercake.base.tcp_listener import Limits
@@ -110,8 +111,8 @@ class NodeDoor(Protocol):
 
 
 class Api:
-    """Serves `routes` until it is stopped, and `nodes` over the network. `inherited` are listening
-    sockets that it serves with TLS, too."""
+    """Serves `routes` until it is stopped, and `nodes` over the network. `served` counts what was
+    asked for. `inherited` are listening sockets that it serves with TLS, too."""
 
     def __init__(
         self,
@@ -121,9 +122,11 @@ class Api:
         access: Access,
         routes: Sequence[Route],
         nodes: NodeDoor,
+        served: ServedRequests,
         inherited: Sequence[socket.socket] = (),
     ) -> None:
         self._settings = settings
+        self._served = served
         self._authority = authority
         self._access = access
         self._routes = routes
@@ -159,7 +162,7 @@ class Api:
         return self._servers[-1].port if self._servers else 0
 
     def _server(self, limits: Limits, *, local: bool) -> WebServer:
-        quick = None if local else self._nodes.quick
+        quick = None if local else self._served.quick(self._nodes.quick)
         server = WebServer(self._app(local=local), limits, idle_s=IDLE_S, quick=quick)
         self._servers.append(server)
         return server
@@ -175,6 +178,7 @@ class Api:
             app.add_routes(self._pages.routes())
             app.add_routes(self._documentation.routes())
             app.router.add_post(SIGN_IN, _answering(self._sign_in))
+        self._served.watch(app)
         return app
 
     async def _sign_in(self, request: web.Request) -> web.StreamResponse:

@@ -174,7 +174,12 @@ def backup(app: App, file: Path, data_dir: Path, passphrase_file: Path | None) -
     names = backups.back_up(data_dir, file, backups.passphrase(passphrase_file))
     return Answer(
         {"file": str(file), "holds": names},
-        f"{file}: {len(names)} files of {data_dir}; images are not in it",
+        f"{file}: {len(names)} files of {data_dir}; images are not in it"
+        + (
+            ""
+            if backups.HISTORY in names or not backups.has_history(data_dir)
+            else ", nor is the history of the inventory: git cannot read it, or it is empty"
+        ),
     )
 
 

@@ -65,6 +65,7 @@ COMMANDS = {
     "audit": "layercake.features.access.commands",
     "sim": "layercake.cli.sim",
     "watch": "layercake.cli.watch",
+    "log-level": "layercake.features.logs.commands",
     "report": "layercake.features.status.commands",
     "console": "layercake.features.consoles.commands",
     "sensors": "layercake.features.power.commands",

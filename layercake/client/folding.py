@@ -1,10 +1,14 @@
-"""What many nodes say, with the nodes that say the same together, as clubak does."""
+"""What many nodes say, with the nodes that say the same together, as clubak does.
+
+It is for people, in a pipe too (`| less -R`, a file that is looked at later): what a terminal would
+act on is escaped. Byte for byte it is with --json, or of one node.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from layercake.client.output import Output
+from layercake.client.output import Output, clean
 from layercake.inventory.ranges import fold
 
 RULE = "-" * 15
@@ -37,7 +41,7 @@ class Folding:
             self._out.line(RULE)
             self._out.line(f"{fold(nodes)} ({len(nodes)}){behind}")
             self._out.line(RULE)
-            self._out.raw(text)
+            self._out.raw(clean(text.replace("\r\n", "\n"), lines=True))
         self._groups.clear()
         self._kept = 0
 

@@ -33,6 +33,9 @@ RECORD_UNWRITTEN = EventKind(
     "database.record-unwritten", _E, "The node's record cannot be written; those of all others are."
 )
 
+LOG_LEVEL = EventKind(
+    "head.log-level", _I, "Somebody has changed how much a part of the head logs."
+)
 HISTORY_BEHIND = EventKind(
     "history.behind",
     _W,
@@ -265,10 +268,17 @@ SERVICE_FLOODS = EventKind(
 )
 
 WEBHOOK_FAILED = EventKind(
-    "webhook.failed", _W, "A webhook does not take events: they wait, and it is tried again."
+    "webhook.failed",
+    _W,
+    "A webhook, or a mail server, does not take events: they wait, and it is tried again.",
+)
+WEBHOOK_REFUSED = EventKind(
+    "webhook.refused",
+    _E,
+    "A webhook, or a mail server, refuses events for good: those are not sent again.",
 )
 WEBHOOK_WELL = EventKind(
-    "webhook.well", _I, "A webhook takes events again; the text says what was left out."
+    "webhook.well", _I, "It takes events again; the text says what was left out."
 )
 
 LOGS_FAILED = EventKind(
@@ -324,6 +334,7 @@ EVENTS: tuple[EventKind, ...] = (
     HEAD_STOPPED,
     HEAD_SLOW,
     HEAD_IN_TIME,
+    LOG_LEVEL,
     HISTORY_BEHIND,
     HISTORY_CAUGHT_UP,
     INVENTORY_ADDED,
@@ -383,6 +394,7 @@ EVENTS: tuple[EventKind, ...] = (
     SECRET_EXPOSED,
     SECRET_UNREADABLE,
     WEBHOOK_FAILED,
+    WEBHOOK_REFUSED,
     WEBHOOK_WELL,
     LOGS_FAILED,
     LOGS_WELL,

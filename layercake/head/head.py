@@ -16,6 +16,7 @@ from layercake.agents.orders import PowerOrders
 from layercake.agents.pki import Authority
 from layercake.agents.sync import Sync
 from layercake.api.access import NoAccess
+from layercake.api.served import ServedRequests
 from layercake.api.server import Api
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
@@ -135,6 +136,7 @@ class Head:
             PowerOrders(self.store, self.engine, self.desire, self.sync, self.clock),
             self.membership,
             Lag(),
+            ServedRequests(),
             self.features,
         )
 
@@ -146,4 +148,13 @@ class Head:
         """What serves people and nodes; `inherited` are listening sockets that it serves, too."""
         access = self.features.access or NoAccess()
         routes = self.features.routes()
-        return Api(self.settings, self.store, self.authority, access, routes, self.nodes, inherited)
+        return Api(
+            self.settings,
+            self.store,
+            self.authority,
+            access,
+            routes,
+            self.nodes,
+            self.kernel.served,
+            inherited,
+        )

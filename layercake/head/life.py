@@ -82,6 +82,7 @@ class Life:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         kernel.store.event(None, events.HEAD_STOPPED, "the head is stopping")
         await kernel.running.stop()
+        kernel.modules.log_levels.reset()
         await self._host.stop()
         await kernel.modules.services.stop()
         kernel.sync.close()

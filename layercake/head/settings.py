@@ -26,7 +26,7 @@ from layercake.features.authority.settings import CertificateSettings, RotationS
 from layercake.features.guard.settings import GuardSettings
 from layercake.features.logs.settings import LogSettings
 from layercake.features.remote.settings import FanOutSettings
-from layercake.features.webhooks.settings import WebhookSettings
+from layercake.features.webhooks.settings import MailSettings, WebhookSettings
 from layercake.head import modules
 from layercake.head.addresses import reached_at
 from layercake.inventory import structs
@@ -210,6 +210,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, WebhookSettings],
         Meta(description="Who is told of events by HTTP, by a name for people."),
     ] = {}
+    mail: Annotated[
+        dict[str, MailSettings], Meta(description="Who is told by mail, by a name for people.")
+    ] = {}
     logs: Annotated[
         dict[str, LogSettings],
         Meta(
@@ -391,6 +394,7 @@ _NEWER = (
     "secrets",
     "more_drivers",
     "webhooks",
+    "mail",
     "log_events",
     "logs",
     "fan_out",

@@ -14,6 +14,7 @@ from layercake.agents.joining import Joining
 from layercake.agents.orders import PowerOrders
 from layercake.agents.pki import Authority
 from layercake.agents.sync import Sync
+from layercake.api.served import ServedRequests
 from layercake.base.clock import Clock
 from layercake.base.secrets import Vault
 from layercake.fleet.desired import DesiredState
@@ -104,6 +105,7 @@ class Kernel:
     orders: PowerOrders
     membership: Membership
     lag: Lag
+    served: ServedRequests
     running: RunningFeatures
     _parts: dict[type, object] = field(default_factory=dict)
 

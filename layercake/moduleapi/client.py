@@ -128,9 +128,17 @@ class _Runner:
                 task.cancel()
         elif kind == "call":
             self._spawn(message.call.id, self._call(message.call))
+        else:
+            self._of_process(message)
+        return bool(kind != "stop")
+
+    def _of_process(self, message: pb.FromHead) -> None:
+        """What the process does by itself, without its service."""
+        kind = message.WhichOneof("kind")
+        if kind == "log_level":
+            set_log_level(message.log_level, self.service.module)
         elif kind == "ready":
             self.link.health("running")
-        return bool(kind != "stop")
 
     async def _start(self, told: pb.Settings) -> None:
         try:
@@ -227,6 +235,16 @@ def die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit("the head died while this service was starting")
+
+
+def set_log_level(level: str, module: Module) -> None:
+    """Has the module's own code, and ours, log what is at least so grave; that of libraries stays
+    as it was, as what those tell of what they send and get may be a secret. A level that this
+    version does not know changes nothing."""
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is not None:
+        for package in {"layercake", module.service.partition(".")[0]}:
+            logging.getLogger(package).setLevel(number)
 
 
 def load(reference: str) -> Module:

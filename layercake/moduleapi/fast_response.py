@@ -61,7 +61,8 @@ class PlainRequest:
 @dataclass(frozen=True, slots=True)
 class FastResponse:
     """An answer. `who` is whose request it was, which counts `weight` times, as for `web.known`;
-    `sent` is called when the answer is on its way, after `wait` seconds at least."""
+    `sent` is called when the answer is on its way, after `wait` seconds at least. `route` is the
+    template of the route, by which it is counted."""
 
     who: str
     status: HTTPStatus
@@ -70,6 +71,7 @@ class FastResponse:
     kind: str = "text/plain; charset=utf-8"
     weight: float = 1.0
     wait: float = 0.0
+    route: str = ""
 
 
 @lru_cache(maxsize=2)

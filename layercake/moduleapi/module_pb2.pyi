@@ -188,7 +188,7 @@ class Call(_message.Message):
     def __init__(self, id: _Optional[int] = ..., method: _Optional[str] = ..., json: _Optional[bytes] = ...) -> None: ...
 
 class FromHead(_message.Message):
-    __slots__ = ("settings", "node_changed", "node_removed", "node_state", "mutate", "cancel", "call", "ready", "stop", "network_changed", "network_removed")
+    __slots__ = ("settings", "node_changed", "node_removed", "node_state", "mutate", "cancel", "call", "ready", "stop", "network_changed", "network_removed", "log_level")
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     NODE_CHANGED_FIELD_NUMBER: _ClassVar[int]
     NODE_REMOVED_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +200,7 @@ class FromHead(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     NETWORK_CHANGED_FIELD_NUMBER: _ClassVar[int]
     NETWORK_REMOVED_FIELD_NUMBER: _ClassVar[int]
+    LOG_LEVEL_FIELD_NUMBER: _ClassVar[int]
     settings: Settings
     node_changed: NodeChanged
     node_removed: NodeRemoved
@@ -211,4 +212,5 @@ class FromHead(_message.Message):
     stop: bool
     network_changed: NetworkChanged
     network_removed: NetworkRemoved
-    def __init__(self, settings: _Optional[_Union[Settings, _Mapping]] = ..., node_changed: _Optional[_Union[NodeChanged, _Mapping]] = ..., node_removed: _Optional[_Union[NodeRemoved, _Mapping]] = ..., node_state: _Optional[_Union[NodeState, _Mapping]] = ..., mutate: _Optional[_Union[Mutate, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., ready: _Optional[bool] = ..., stop: _Optional[bool] = ..., network_changed: _Optional[_Union[NetworkChanged, _Mapping]] = ..., network_removed: _Optional[_Union[NetworkRemoved, _Mapping]] = ...) -> None: ...
+    log_level: str
+    def __init__(self, settings: _Optional[_Union[Settings, _Mapping]] = ..., node_changed: _Optional[_Union[NodeChanged, _Mapping]] = ..., node_removed: _Optional[_Union[NodeRemoved, _Mapping]] = ..., node_state: _Optional[_Union[NodeState, _Mapping]] = ..., mutate: _Optional[_Union[Mutate, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., ready: _Optional[bool] = ..., stop: _Optional[bool] = ..., network_changed: _Optional[_Union[NetworkChanged, _Mapping]] = ..., network_removed: _Optional[_Union[NetworkRemoved, _Mapping]] = ..., log_level: _Optional[str] = ...) -> None: ...

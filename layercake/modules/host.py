@@ -188,6 +188,7 @@ class ModuleHost:
             attachment.queue.put_nowait(None)
             return False
         attachment.queue.put_nowait(message)
+        log.debug("%s is told: %s", module, message.WhichOneof("kind"))
         return True
 
     def awaits(self, instance: str) -> bool:
@@ -296,6 +297,7 @@ class ModuleHost:
     def _handle(self, attachment: _Attachment, message: pb.FromService) -> None:
         kind = message.WhichOneof("kind")
         module = attachment.module
+        log.debug("%s says: %s", module, kind)
         if kind == "discovery":
             d = message.discovery
             self._listener.discovered(module, d.node, dict(d.values), d.why[:500])

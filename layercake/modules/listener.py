@@ -48,6 +48,7 @@ class ModuleListener:
         self.manual_power = ManualPower(store, engine, sync)
         self.dispatcher = modules.dispatcher
         self._teller = modules.notifier
+        self._log_levels = modules.log_levels
         self._patience = modules.boot_timeouts
         self._set_health = modules.services.set_health
         self._last_health: dict[str, tuple[str, float]] = {}
@@ -66,6 +67,7 @@ class ModuleListener:
 
     def attached(self, module: str) -> None:
         """It gets the nodes, their states and the attempts that are under way."""
+        self._log_levels.resend(module)
         self._teller.everything(self._table.modules[module])
         for record in self._store:
             self.dispatcher.resend(record, module)

@@ -19,6 +19,7 @@ from layercake.modules.calls import ModuleCalls
 from layercake.modules.dispatch import Dispatcher
 from layercake.modules.effect_runner import EffectRunner
 from layercake.modules.host import ModuleHost
+from layercake.modules.log_levels import LogLevels
 from layercake.modules.manager import Launch, ServiceManager
 from layercake.modules.notifier import ModuleNotifier
 
@@ -54,6 +55,7 @@ class ModuleSide:
         socket_path = data_dir / "modules.sock"
         self.host = ModuleHost(socket_path)
         self.services = ServiceManager(self.host, socket_path, data_dir / "log", launches)
+        self.log_levels = LogLevels(self.host, launches)
         self.ask = ModuleCalls(table, self.host).call
         self.notifier = ModuleNotifier(
             store,

@@ -2,7 +2,8 @@
 
 Such a request stands in the node's desired state for as long as somebody waits for its answer. When
 it is gone from there, what it began is killed. Each is begun once: an agent that takes over from
-another one finds its mark, and does not run a command again.
+another one finds its mark, and does not run a command again. The mark says which process it is: one
+whose agent was killed is ended by the next one, as nobody gets its answer.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from imageapi.node.container import follow
+from imageapi.node.container import execute, follow
 from imageapi.node.container.execute import ExecContext
+from imageapi.node.container.process import Process
 from imageapi.node.imageset.imageset import ImageSet
 from imageapi.spec.fields import command_words
 from layercake.base.files import is_plain_path
@@ -76,7 +78,17 @@ class Commands:
         with contextlib.suppress(FileNotFoundError):
             for mark in self._marks.iterdir():
                 if mark.name not in keys:
+                    self._end_left(mark)
                     mark.unlink(missing_ok=True)
+
+    def _end_left(self, mark: Path) -> None:
+        """Ends what an agent before this one has begun."""
+        with self._lock:
+            if mark.name in self._running:
+                return
+        with contextlib.suppress(OSError, ValueError):
+            pid, _, started = mark.read_text().partition(" ")
+            execute.kill_left(Process(int(pid), int(started)))
 
     def _admit(self, key: str) -> threading.Event:
         """Raises InputError, OperationFailed, OSError for a request that is not begun."""
@@ -91,19 +103,22 @@ class Commands:
             try:
                 os.close(os.open(self._marks / key, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             except FileExistsError:
-                raise OperationFailed(
-                    "cannot say how it ended: the agent that began it was replaced meanwhile; it "
-                    "may still run"
-                ) from None
-            stop = self._running[key] = threading.Event()
-        return stop
+                begun_before = key not in self._running
+            else:
+                stop = self._running[key] = threading.Event()
+                return stop
+        if begun_before:
+            self._end_left(self._marks / key)
+        raise OperationFailed(
+            "cannot say how it ended: the agent that began it was replaced meanwhile"
+        )
 
     def _carry_out(
         self, key: str, stop: threading.Event, request: Mapping[str, Any], answer: Answer
     ) -> None:
         work = self._execute if request.get("kind") == "exec" else self._copy
         try:
-            said = {"ok": True, **work(request, stop.is_set)}
+            said = {"ok": True, **work(key, request, stop.is_set)}
         except (LayercakeError, OSError) as error:
             said = {"ok": False, "error": str(error)}
         except Exception as error:  # noqa: BLE001 (the head is told: it waits for an answer)
@@ -113,7 +128,9 @@ class Commands:
         if not stop.is_set():
             answer(said)
 
-    def _execute(self, request: Mapping[str, Any], gone: Callable[[], bool]) -> dict[str, Any]:
+    def _execute(
+        self, key: str, request: Mapping[str, Any], gone: Callable[[], bool]
+    ) -> dict[str, Any]:
         """Runs a command. What it writes beyond `most` bytes is read and dropped, so that it can
         end."""
         command = command_words(request.get("command"), "command")
@@ -125,7 +142,11 @@ class Commands:
         cut = 0
         status: int | None = None
         begun = time.monotonic()
-        with contextlib.closing(follow.run(place, command, timeout, gone)) as outputs:
+
+        def note(process: Process) -> None:
+            (self._marks / key).write_text(f"{process.pid} {process.started}")
+
+        with contextlib.closing(follow.run(place, command, timeout, gone, note)) as outputs:
             for kind, data in outputs:
                 if kind in kept:
                     kept[kind].append(data[:left])
@@ -140,7 +161,9 @@ class Commands:
             **{kind: base64.b64encode(b"".join(parts)).decode() for kind, parts in kept.items()},
         }
 
-    def _copy(self, request: Mapping[str, Any], gone: Callable[[], bool]) -> dict[str, Any]:
+    def _copy(
+        self, key: str, request: Mapping[str, Any], gone: Callable[[], bool]
+    ) -> dict[str, Any]:
         """Writes a file in one step. No link in its path leads out of its root."""
         path = str(request["path"])
         if not is_plain_path(path):

@@ -4,6 +4,7 @@ address."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import struct
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from pxe.dhcp.queue import Queue
 from pxe.notes import Recorder
 from pxe.packets import dhcp
 from pxe.settings import Settings, packed
+
+log = logging.getLogger("pxe.dhcp")
 
 _RECEIVE_BYTES = (
     4097  # one more than the codec takes, so that a longer packet is seen to be too long
@@ -154,6 +157,7 @@ class DhcpServer:
                 self._recorder.note(note)
             return
         counters[_COUNTER[answer.outcome]] += 1
+        log.debug("%s: %s", data[CHADDR].hex(":"), answer.outcome.value)
         send = None if answer.way is None else partial(self._send, answer, answer.way, data)
         self._recorder.answered(answer.notes, send, "DHCP", self._interface)
 

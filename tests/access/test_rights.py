@@ -59,6 +59,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "BootRoll": {"image": "none"},
     "TokenRequest": {"name": "x", "role": "viewer"},
     "AuthorityRequest": {},
+    "LogLevelRequest": {"name": "layercake.api", "level": "default"},
     "RevokeRequest": {},
     "KeysRequest": {},
     "DiffRequest": {},

@@ -394,3 +394,14 @@ async def test_idle_and_slow_strangers_keep_no_node_from_its_files(
     )
     for _, writer in idle:
         writer.transport.abort()
+
+
+async def test_requests_for_boot_files_are_counted_by_their_answers(web: BootState) -> None:
+    counters = web.recorder.counters
+    assert counters["http.2xx"] == counters["http.4xx"] == 0
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{web.settings.http_port}") as client:
+        for path in ("/boot/52-54-00-00-01-01", "/boot/52-54-00-00-01-02", "/nothing"):
+            async with client.get(path) as answer:
+                await answer.read()
+    assert counters["http.2xx"] == 1, "out of hand"
+    assert counters["http.4xx"] == 2

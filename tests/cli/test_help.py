@@ -75,6 +75,7 @@ def test_help_lists_every_command_with_its_help(run: Run) -> None:
         "audit",
         "sim",
         "watch",
+        "log-level",
         "report",
         "console",
         "sensors",

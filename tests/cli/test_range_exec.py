@@ -128,6 +128,14 @@ def test_hostile_output_does_not_reach_a_terminal(
         assert "\x1b]" not in result.out and "\x1b[2J" not in result.out and "gone" in result.out
 
 
+def test_hostile_output_that_is_folded_is_escaped_in_a_pipe_too(run: Run, head: CannedApi) -> None:
+    said = "\x1b]0;evil\x07\x1b[2J\x9b31mred\u202e\r\nnext\tline\n"
+    head.answers["POST /v1/nodes/exec"] = (200, lines(answer("n0", said), nodes="n0", count=1))
+    out = run("node", "exec", "n[0-3]", "--", "x").out
+    assert "\\x1b]0;evil\\x07" in out and "next\tline" in out
+    assert not set(out) & set("\x1b\x07\x9b\u202e\r")
+
+
 def test_an_interrupt_says_what_goes_on(tmp_path: Path) -> None:
     """The head is left in the middle: what is known of it is said."""
     path = tmp_path / "s"

@@ -23,7 +23,7 @@ PAGES = [
 ]
 SLURM = {"layercake maintenance", "layercake too warm", "layercake roll N"}
 """Reasons that nodes are drained with in Slurm, not commands."""
-FILES = ("yaml", "yml", "md", "rst", "zip", "key", "log", "name", "pem", "json")
+FILES = ("yaml", "yml", "md", "rst", "zip", "key", "log", "name", "pem", "json", "git", "bundle")
 COUNTERS = {"dhcp.repeated", "dhcp.late", "dhcp.crowded"}
 
 

@@ -165,6 +165,47 @@ async def test_an_outage_outlives_the_head(rack: Rack) -> None:
     assert rack.started() == [] and rack.head.part(Guard).outages.whole
 
 
+async def test_an_outage_is_told_once_over_a_restart_and_so_is_its_end(rack: Rack) -> None:
+    rack.pass_time(60, *RIGHT)
+    assert len(rack.told("outage.called")) == 1
+    await rack.restart()
+    rack.listen()
+    rack.pass_time(200, *RIGHT)
+    await rack.restart()
+    rack.listen()
+    rack.pass_time(200, *RIGHT)
+    outages = rack.head.part(Guard).outages.whole
+    assert [one.outage.domain for one in outages] == ["left"]
+    assert len(rack.told("outage.called")) == 1 and not rack.told("outage.over")
+    rack.pass_time(200, *LEFT, *RIGHT)
+    (over,) = rack.told("outage.over")
+    assert over.startswith("domain left: over after ") and "min" in over
+    await rack.restart()
+    rack.pass_time(200, *LEFT, *RIGHT)
+    assert len(rack.told("outage.over")) == 1
+
+
+async def test_that_an_outage_is_over_is_told_also_if_that_was_while_the_head_was_away(
+    rack: Rack,
+) -> None:
+    rack.pass_time(60, *RIGHT)
+    await rack.restart()
+    rack.listen()
+    rack.pass_time(5, *LEFT, *RIGHT)
+    assert not rack.told("outage.over"), "who is silent is not known yet"
+    rack.pass_time(60, *LEFT, *RIGHT)
+    assert len(rack.told("outage.called")) == 1 and len(rack.told("outage.over")) == 1
+
+
+async def test_an_outage_that_a_person_has_ended_is_over_for_the_next_head_too(rack: Rack) -> None:
+    rack.pass_time(60, *RIGHT)
+    await rack.ops.care.end_outage("left", "ann")
+    await rack.restart()
+    rack.listen()
+    rack.pass_time(5, *RIGHT)
+    assert rack.told("outage.over") == ["domain left: ended by ann; 8 nodes are silent"]
+
+
 async def test_a_person_ends_an_outage(rack: Rack) -> None:
     rack.pass_time(120, *RIGHT)
     assert rack.started() == []

@@ -15,6 +15,7 @@ from promtool import promtool
 
 from layercake.base.histogram import Histogram
 from layercake.features.nodes.lists.metrics import BUCKETS, Page
+from layercake.features.power.readings import NodeReadings
 from layercake.features.status.metrics import Metrics
 from layercake.fleet.events import MUTATION_DONE
 from layercake.kraken.converge import Discovered
@@ -44,6 +45,11 @@ def checked(text: str) -> str:
 
 async def page(world: World) -> str:
     return await world.head.part(Metrics).page()
+
+
+async def pages(world: World) -> str:
+    """All metrics that there are: those of the head, and those of each node."""
+    return await page(world) + await world.head.part(NodeReadings).page()
 
 
 def value(text: str, name: str) -> float:
@@ -100,7 +106,8 @@ async def test_bmcs_are_timed_by_driver_and_the_last_numbers_stay(
     latencies.of("redfish")(2.0, False)
 
     async def answers(module: str, method: str, params: object, timeout: float = 0.0) -> object:
-        return msgspec.to_builtins(latencies.view())
+        counted = {"nodes": 2, "dhcp.offered": 7, "dhcpv6.offered": 1, "http.2xx": 3}
+        return msgspec.to_builtins(latencies.view()) if module == "powerman" else counted
 
     async def silent(module: str, method: str, params: object, timeout: float = 0.0) -> object:
         raise Unreachable("cannot ask: it does not run")
@@ -113,6 +120,8 @@ async def test_bmcs_are_timed_by_driver_and_the_last_numbers_stay(
         assert value(text, 'bmc_seconds_bucket{driver="ipmi",le="0.05"}') == 2
         assert value(text, 'bmc_seconds_count{driver="ipmi"}') == 3
         assert value(text, 'bmc_failures_total{driver="redfish"}') == 1
+        assert value(text, 'dhcp_packets_total{what="offered"}') == 7, "and not that of IPv6"
+        assert value(text, 'boot_http_requests_total{what="2xx"}') == 3
 
 
 def test_what_others_have_said_breaks_no_line() -> None:
@@ -151,7 +160,7 @@ def test_the_alerts_are_prometheus_own_and_go_off_when_they_should(tmp_path: Pat
 
 
 async def test_alerts_are_about_what_there_is(world: World) -> None:
-    text = await page(world)
+    text = await pages(world)
     names = {
         name
         for group in yaml.safe_load(RULES.read_text())["groups"]
@@ -199,8 +208,43 @@ def test_the_panels_ask_what_prometheus_understands(tmp_path: Path) -> None:
     )
 
 
+def test_what_is_down_is_counted_also_where_no_more_is_known_of_a_head(tmp_path: Path) -> None:
+    (panel,) = (p for p in json.loads(BOARD.read_text())["panels"] if "down" in p["title"])
+    expression = panel["targets"][0]["expr"].replace("$job", "layercake")
+    one = 'layercake_service_up{job="layercake",service="%s"}'
+    series = {
+        'up{job="layercake"}': "1 1 0",
+        'layercake_database_up{job="layercake"}': "1 0 stale",
+        one % "pxe": "1 0 stale",
+        one % "power": "1 0 stale",
+    }
+    expected = [
+        {
+            "expr": expression,
+            "eval_time": f"{minute}m",
+            "exp_samples": [{"labels": "{}", "value": down}],
+        }
+        for minute, down in enumerate((0, 3, 1))
+    ]
+    group = {
+        "interval": "1m",
+        "input_series": [{"series": s, "values": v} for s, v in series.items()],
+        "promql_expr_test": expected,
+    }
+    (tmp_path / "test.yml").write_text(yaml.safe_dump({"rule_files": [], "tests": [group]}))
+    done = subprocess.run(
+        [promtool(), "test", "rules", "test.yml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 async def test_panels_are_about_what_there_is(world: World) -> None:
-    text = await page(world)
+    text = await pages(world)
     names = {
         of_histogram(name)
         for expression in expressions()

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from layercake.base.secrets import Vault
-from layercake.features.webhooks import sender
+from layercake.features.webhooks import post, sender
 from layercake.features.webhooks.formats import FORMATS, alerts
-from layercake.features.webhooks.sender import Webhooks
+from layercake.features.webhooks.post import Post
+from layercake.features.webhooks.sender import Receiver as Pager
 from layercake.features.webhooks.settings import WebhookSettings, kinds, secret, url
 from layercake.fleet import events
 from layercake.fleet.store import Event, Record
@@ -52,6 +54,9 @@ class Receiver:
             self.got.append((request.headers, whole))
         return web.Response(status=status, headers={"Location": "http://127.0.0.1:1/elsewhere"})
 
+    def was_asked(self, times: int) -> bool:
+        return self.asked == times
+
     @property
     def texts(self) -> list[str]:
         return [event["text"] for _, body in self.got for event in body["events"]]
@@ -59,8 +64,8 @@ class Receiver:
 
 @pytest.fixture
 async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Receiver, str]]:
-    monkeypatch.setattr(sender, "GATHER_S", 0.01)
-    monkeypatch.setattr(sender, "ALERTS_GATHER_S", 0.01)
+    monkeypatch.setattr(post, "GATHER_S", 0.01)
+    monkeypatch.setattr(post, "ALERTS_GATHER_S", 0.01)
     monkeypatch.setattr(sender, "FIRST_S", 0.01)
     found, app = Receiver(), web.Application()
     app.router.add_post("/hook", found.handle)
@@ -85,10 +90,12 @@ class Told:
         place.mkdir(parents=True, exist_ok=True)
         (place / "key").write_text(SECRET)
         vault = Vault(self._world.directory / "hooks", {})
-        webhooks = Webhooks(
-            {"pager": self._settings}, self._world.head.store, vault, "10.1.0.1", self.expected
+        store = self._world.head.store
+        delivery = Post(self._settings, vault, "10.1.0.1", store.wall)
+        webhook = Pager(
+            "webhook pager", "webhooks/pager", self._settings, delivery, store, self.expected
         )
-        self._tasks = [asyncio.create_task(webhooks.run(self._world.head.database))]
+        self._tasks = [asyncio.create_task(webhook.run(self._world.head.database))]
         await asyncio.sleep(0)  # it begins
         await asyncio.sleep(0)  # it listens
         return self
@@ -136,7 +143,7 @@ async def test_it_is_told_again_until_it_takes_it(
     world: World, receiver: tuple[Receiver, str]
 ) -> None:
     found, where = receiver
-    found.answers = [500, 302, 404]
+    found.answers = [500, 302, 429]
     async with Told(world, url=where, kinds=["node.boot", "webhook"]):
         happens(world, "one")
         await until(lambda: found.texts == ["one"])
@@ -150,12 +157,71 @@ async def test_it_is_told_again_until_it_takes_it(
     )
 
 
+@pytest.mark.parametrize("status", [400, 404, 410])
+async def test_what_is_refused_for_good_is_given_up_and_told_once(
+    world: World, receiver: tuple[Receiver, str], status: int
+) -> None:
+    found, where = receiver
+    found.answers = [status, status]
+    async with Told(world, url=where):
+        for number, text in enumerate(("one", "two", "three"), 1):
+            happens(world, text)
+            await until(partial(found.was_asked, number))
+        await until(lambda: found.texts == ["three"])
+        happens(world, "four")
+        await until(lambda: found.texts == ["three", "four"])
+    said = {e.kind: e.text for e in world.head.store.events if e.kind.startswith("webhook.")}
+    assert kinds_of(world) == ["webhook.refused", "webhook.well"]
+    assert f"127.0.0.1 answers {status}" in said["webhook.refused"]
+    assert "2 events were refused" in said["webhook.well"]
+
+
+async def test_what_one_alert_is_refused_for_is_not_held_against_the_others(
+    world: World, receiver: tuple[Receiver, str]
+) -> None:
+    found, where = receiver
+    found.answers = [400]
+    async with Told(world, url=where, format="pagerduty", secret="key"):
+        happens(world, "a cause")
+        world.head.store.event(world.node("n1"), events.BOOT_SLOW, "quite another one")
+        await until(lambda: found.got)
+        await until(lambda: kinds_of(world))
+    assert [body["payload"]["summary"] for _, body in found.got] == [
+        "node.boot-slow of n1: quite another one"
+    ]
+    assert found.asked == 2
+
+
+async def test_one_that_fails_for_a_day_keeps_a_bounded_queue_and_it_is_said(
+    world: World, receiver: tuple[Receiver, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, where = receiver
+    monkeypatch.setattr(sender, "MOST", 20)
+    monkeypatch.setattr(sender, "LONGEST_S", 0.01)
+    found.answers = [500] * 10_000
+    async with Told(world, url=where):
+        happens(world, "first")
+        await until(lambda: found.asked > 2)
+        for burst in range(3):
+            happens(world, *(f"{burst}.{number}" for number in range(50)))
+        await until(lambda: len(kinds_of(world)) == 2)
+        asked = found.asked
+        await until(lambda: found.asked > asked + 5)
+        found.answers.clear()
+        await until(lambda: found.texts[-1:] == ["2.49"])
+    assert kinds_of(world) == ["webhook.failed", "webhook.failed", "webhook.well"]
+    texts = [e.text for e in world.head.store.events if e.kind.startswith("webhook.")]
+    assert "20 events wait, and the oldest are left out from now on" in texts[1]
+    assert found.texts == ["first", *(f"2.{number}" for number in range(30, 50))]
+    assert sum(body["left_out"] for _, body in found.got) == 130
+
+
 async def test_one_that_hangs_keeps_a_bounded_queue(
     world: World, receiver: tuple[Receiver, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, where = receiver
     monkeypatch.setattr(sender, "MOST", 20)
-    monkeypatch.setattr(sender, "AT_ONCE", 5)
+    monkeypatch.setattr(post, "AT_ONCE", 5)
     found.hangs.clear()
     async with Told(world, url=where):
         happens(world, "first")
@@ -203,7 +269,8 @@ async def test_a_url_that_is_a_secret_is_shown_nowhere(
         happens(world, "one")
         await until(lambda: kinds_of(world))
         (place / "where").write_text(where)
-        await until(lambda: found.texts == ["one"])
+        happens(world, "two")
+        await until(lambda: found.texts == ["two"])
     assert "canary" not in str([e.text for e in world.head.store.events])
 
 
@@ -377,8 +444,8 @@ def test_what_begins_again_after_its_end_is_open() -> None:
 
 @pytest.mark.parametrize("form", ["slack", "mattermost", "teams"])
 def test_a_message_to_a_chat_is_never_too_long_to_be_taken(form: str) -> None:
-    words = [chr(ord("a") + n // 26) + chr(ord("a") + n % 26) for n in range(sender.AT_ONCE)]
-    happened = [of_node(n, f"n{n}", QUARANTINE_SET, words[n] * 1000) for n in range(sender.AT_ONCE)]
+    words = [chr(ord("a") + n // 26) + chr(ord("a") + n % 26) for n in range(post.AT_ONCE)]
+    happened = [of_node(n, f"n{n}", QUARANTINE_SET, words[n] * 1000) for n in range(post.AT_ONCE)]
     (body,) = FORMATS[form](alerts(happened), "h", 7, "")
     said = json.dumps(body)
     assert len(said) < 16_383

@@ -14,6 +14,7 @@ import pytest
 from patience import patience
 
 import tests.support.world
+from layercake.features.history import history
 from layercake.features.history.history import Repositories
 from tests.history.conftest import Site, site_in
 from tests.support.clock import FakeClock
@@ -187,3 +188,19 @@ async def test_a_full_disk_stops_no_change(site: Site, small_disk: Path) -> None
     filler.unlink()
     assert await site.history.follow()
     assert site.git("log", "-1", "--format=%an|%s") == "ada|change kernel_args of n0\n"
+
+
+async def test_changes_that_wait_hold_no_more_nodes_than_there_may_be(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.history.caught_up()
+    await site.stop()
+    monkeypatch.setattr(history, "MOST_NODES", 6)
+    admin = await site.token("ada", "admin")
+    for number in range(20):
+        await set_arguments(site, admin, f"number-{number}")
+        assert site.history.view()["waiting"] <= 7
+    await site.history.caught_up()
+    log = site.git("log", "--format=%B")
+    assert history.CAUGHT_UP in log and log.count("change kernel_args of n0") < 10
+    assert 'kernel_args: "number-19"' in site.git("show", "--format=", "HEAD")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from layercake.features.inventory.reading import Readers
 from tests.history.conftest import Site
 from tests.history.test_commits import apply, rack
 
@@ -162,3 +163,11 @@ async def test_keys_of_another_version_are_left_out_and_named(
     assert not {"hologram"} & set(
         (await site.ask("GET", "/v1/inventory/show", admin))["yaml"].split()
     )
+
+
+async def test_the_undoing_of_a_few_nodes_starts_no_process(site: Site) -> None:
+    admin = await site.token("ada", "admin")
+    await site.ask("PATCH", "/v1/nodes/n0", admin, json={"set": {"kernel_args": "one"}})
+    await site.history.caught_up()
+    assert "kernel_args" in str(await plan(site, admin, "HEAD"))
+    assert not site.world.head.part(Readers).pids

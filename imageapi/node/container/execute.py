@@ -69,6 +69,16 @@ def start(
         ) from None
 
 
+def kill_left(process: Process) -> bool:
+    """Kills a process that another one of us has started, with all of its group, if it is still the
+    same; whether it was."""
+    if not alive(process):
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return True
+
+
 def kill(process: subprocess.Popen[bytes]) -> None:
     """Kills a started process with all of its group and collects it."""
     with contextlib.suppress(ProcessLookupError):  # it has ended, and its group with it

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from imageapi.node.container import execute
 from imageapi.node.container.execute import ExecContext
+from imageapi.node.container.process import Process, start_time
 
 CHUNK = 65536
 POLL = 0.2
@@ -29,11 +30,17 @@ Output = tuple[str, bytes]
 
 
 def run(
-    place: ExecContext, command: Sequence[str], timeout: float, gone: Gone
+    place: ExecContext,
+    command: Sequence[str],
+    timeout: float,
+    gone: Gone,
+    started: Callable[[Process], object] = lambda process: None,
 ) -> Generator[Output, None, None]:
     """Runs a command and gives what it says. It is killed, with all of its group, after `timeout`
-    seconds or when nobody listens any more. Raises OperationFailed if it cannot be started."""
+    seconds or when nobody listens any more; `started` is told of its first process. Raises
+    OperationFailed if it cannot be started."""
     process = execute.start(place, command, output=subprocess.PIPE, errors=subprocess.PIPE)
+    started(Process(process.pid, start_time(process.pid)))
     outputs = _outputs(process, time.monotonic() + timeout, gone)
     next(
         outputs

@@ -123,6 +123,7 @@ class NodeApi:
             kind="application/json",
             weight=WEIGHT,
             wait=wait,
+            route=ANSWERS + "{id}" if is_answer else asked.path,
         )
 
 

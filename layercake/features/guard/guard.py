@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -44,6 +45,7 @@ dark, and others would wait."""
 _TOLD = (Why.FOUND_RUNNING, Why.NEVER, Why.HOLD, Why.BUSY, Why.ALIVE)
 """The reasons that a node's history tells of; the others are told elsewhere, or pass."""
 _DOCUMENT = "guard/freeze"
+_OUTAGES = "guard/outages"
 replace = msgspec.structs.replace
 
 
@@ -62,6 +64,10 @@ class _Asked:
     mutation: str
     since: float
     verdict: Verdict | None = None
+
+
+def _store_outages(store: Store, document: bytes) -> None:
+    store.documents[_OUTAGES] = lambda: document
 
 
 class Guard:
@@ -95,7 +101,7 @@ class Guard:
         self._done: dict[str, float] = {}
         """Nodes whose order is done, and until when that is waited for to be written."""
         self.written = written
-        self.outages = Outages(settings, clock, self._note_outage)
+        self.outages = Outages(settings, clock, self._note_outage, partial(_store_outages, store))
         self.freeze: Stop | None = None
 
     # -- life
@@ -105,6 +111,8 @@ class Guard:
         then are silent."""
         if data := documents.get(_DOCUMENT):
             self.freeze = msgspec.json.decode(data, type=Stop)
+        if data := documents.get(_OUTAGES):
+            self.outages.restore(data, until)
         self.silent.expect([r.node.id for r in self._store if r.care.up], until)
         for record in self._store:
             if record.care.wished and self._starts(record):

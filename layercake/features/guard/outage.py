@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import msgspec
+
 from layercake.base.clock import Clock
 from layercake.features.guard.settings import GuardSettings
 from layercake.inventory.ranges import fold
@@ -69,6 +71,13 @@ class Whole(NamedTuple):
         )
 
 
+class _Kept(msgspec.Struct, array_like=True):
+    """The same, as it is kept."""
+
+    outage: Outage
+    domains: tuple[str, ...]
+
+
 def whole(outages: Iterable[Outage], window_s: float) -> list[Whole]:
     """The outages as people see them, the largest first: one of the site, or of a row, holds those
     of its racks. Of two with the same nodes the smaller place says more. One that began more than
@@ -95,17 +104,32 @@ Note = Callable[[Whole, str, bool], None]
 
 @dataclass(slots=True)
 class Outages:
-    """The outages of a head, as they come and go."""
+    """The outages of a head, as they come and go. `keep` keeps which were told of, for the next
+    head: it tells none of them twice, and of each that it is over."""
 
     settings: GuardSettings
     clock: Clock
     note: Note
+    keep: Callable[[bytes], None] = lambda document: None
     by_domain: dict[str, Outage] = field(default_factory=dict)
     whole: list[Whole] = field(default_factory=list)
     _of: dict[str, Whole] = field(default_factory=dict)
     _told: dict[str, Whole] = field(default_factory=dict)
+    _restored_until: float = float("-inf")
     _ended: set[str] = field(default_factory=set)
     """Nodes whose outage a person has ended, for as long as they are silent."""
+
+    def restore(self, document: bytes, until: float) -> None:
+        """Takes over what an earlier head has told of. Whether it is over is known `until` then:
+        nodes that are silent are not known to be before."""
+        self._told = {
+            one.outage.domain: Whole(one.outage, one.domains)
+            for one in msgspec.json.decode(document, type=list[_Kept])
+        }
+        self._restored_until = until
+
+    def _save(self) -> None:
+        self.keep(msgspec.json.encode([_Kept(*one) for one in self._told.values()]))
 
     def update(self, members: Mapping[str, int], silent: Mapping[str, Mapping[str, float]]) -> None:
         """Looks at who is silent now; see `outages_now`."""
@@ -115,18 +139,23 @@ class Outages:
         found = outages_now(before, members, silent, self.settings, now, self._ended)
         if found or before:
             self.replace_all(found)
+        before_told = dict(self._told)
         for one in self.whole:
             outage = one.outage
             if outage.domain not in self._told and now - outage.since >= GATHER_S:
                 self._told[outage.domain] = one
                 within = f"; domains {fold(one.domains)}" if one.domains else ""
                 self.note(one, one.text + within, False)
-        for domain in [domain for domain in self._told if domain not in found]:
+        unknown = now < self._restored_until
+        for domain in [domain for domain in self._told if domain not in found and not unknown]:
             told = self._told.pop(domain)
             was = before.get(domain, told.outage)
+            was = replace(was, since=min(was.since, told.outage.since))
             left = len(was.silent & silent.get(domain, {}).keys())
             text = f"{was.where}: over after {when(was.since, now)}; {left} nodes are still silent"
             self.note(told._replace(outage=was), text, True)
+        if self._told.keys() != before_told.keys():
+            self._save()
 
     def replace_all(self, outages: dict[str, Outage]) -> None:
         """These are the outages now, by domain."""
@@ -148,6 +177,7 @@ class Outages:
                 self.note(told._replace(outage=self.by_domain[name]), text, True)
         self._ended |= ends.silent
         self.replace_all(left)
+        self._save()
 
     def of(self, key: str) -> Whole | None:
         """The outage that a node, by its id, fell silent in."""

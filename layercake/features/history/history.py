@@ -43,6 +43,8 @@ KEPT_WHOLE = 100
 commit which catches up."""
 MOST_WAITING = 1000
 """So many changes wait for the repository; of more only the last state is committed."""
+MOST_NODES = 50_000
+"""And so many nodes of these changes, all together: they are held as they were before."""
 AGAIN_S = 15.0
 """Seconds until a repository that could not be written is tried again."""
 PACKED_EVERY = 200
@@ -188,7 +190,8 @@ class History:
     def _accepted(self, waiting: _Waiting, networks: Networks | None) -> None:
         if networks is not None:
             waiting.networks = networks, self._networks.by_name
-        if len(self._waiting) >= MOST_WAITING:
+        nodes = sum(len(one.nodes or ()) for one in (*self._waiting, waiting))
+        if self._waiting and (len(self._waiting) >= MOST_WAITING or nodes > MOST_NODES):
             for one in self._waiting:
                 self._forget(one)
             self._waiting.clear()

@@ -14,7 +14,14 @@ from layercake.base.secrets import Vault
 from layercake.features.boots.boot_sets import BootSets, arches
 from layercake.features.inventory import secret_warnings as secrets
 from layercake.features.inventory.new_inventory import NewInventory, Proposal
-from layercake.features.inventory.reading import Answer, Question, answer, is_small, warnings_of
+from layercake.features.inventory.reading import (
+    SMALL,
+    Answer,
+    Question,
+    answer,
+    is_small,
+    warnings_of,
+)
 from layercake.fleet.desired import DesiredState, check_set
 from layercake.fleet.networks import SiteNetworks
 from layercake.fleet.slices import slowly
@@ -106,7 +113,10 @@ class InventoryReader:
         document = _document(proposal, entries, known, self._networks.by_name)
         question = await self._question("", proposal.title, {})
         encoded = await asyncio.to_thread(msgspec.msgpack.encode, document)
-        return await self._read_apart(job, msgspec.structs.replace(question, document=encoded))
+        question = msgspec.structs.replace(question, document=encoded)
+        if len(encoded) <= SMALL and not any("[" in name for name in entries):  # as is_small
+            return await asyncio.to_thread(answer, question)
+        return await self._read_apart(job, question)
 
     async def _check_taken(self, found: NewInventory, known: Mapping[str, Node]) -> None:
         """Raises InputError for what one of the nodes would have, and another has."""

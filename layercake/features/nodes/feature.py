@@ -15,8 +15,15 @@ from layercake.features.nodes.operations import Nodes
 from layercake.features.nodes.queries import NodeQueries
 from layercake.features.nodes.routes import NodeRoutes
 from layercake.features.nodes.view_routes import NodeViewRoutes
+from layercake.fleet.events import EVENTS
+from layercake.fleet.table import Table
 from layercake.kernel.feature import Feature, Running
 from layercake.kernel.kernel import Kernel
+
+
+def kinds(table: Table) -> list[str]:
+    """The names of all kinds of events that there are."""
+    return [*(kind.name for kind in EVENTS), *table.events]
 
 
 def _start(kernel: Kernel) -> Running:
@@ -25,7 +32,7 @@ def _start(kernel: Kernel) -> Running:
     clock = kernel.clock
     guard = kernel.part(Guard)
     consoles = kernel.part(Consoles)
-    tally = Tally(store, {m.name for m in table.mutations})
+    tally = Tally(store, [m.name for m in table.mutations], kinds(table))
     unmet = Unmet(store, clock, tally.converged.add)
     queries = NodeQueries(store, table, clock, unmet, guard.why)
     listing = Listing(store, table, clock, guard.why, kernel.modules.boot_timeouts)

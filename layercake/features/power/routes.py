@@ -8,9 +8,11 @@ import msgspec
 from aiohttp import web
 
 from layercake.api.route import CALLER, RANGE, Reach, route, while_there
+from layercake.features.nodes.lists.metrics import KIND
 from layercake.features.nodes.operations import Nodes
 from layercake.features.power.answers import AcceptedList, CapList, PowerList, SensorList, SetupList
 from layercake.features.power.operations import Power
+from layercake.features.power.readings import NodeReadings
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
@@ -49,9 +51,16 @@ class SetupRequest(msgspec.Struct, forbid_unknown_fields=True):
 class PowerRoutes:
     """Power, as people ask for it."""
 
-    def __init__(self, power: Power, nodes: Nodes) -> None:
+    def __init__(self, power: Power, nodes: Nodes, readings: NodeReadings) -> None:
         self._power = power
         self._nodes = nodes
+        self._readings = readings
+
+    @route("GET", "/v1/metrics/nodes", Role.VIEWER, Reach.SHOWN, kinds=("text/plain",))
+    async def numbers(self, request: web.Request, body: None) -> Any:
+        """Power and temperature of each node, for Prometheus, as they were read last."""
+        text = await self._readings.page(request[CALLER].bound)
+        return web.Response(text=text, headers={"Content-Type": KIND})
 
     @route("GET", "/v1/power", Role.VIEWER, Reach.RANGE, query=("range",), returns=PowerList)
     async def status(self, request: web.Request, body: None) -> Any:

@@ -65,7 +65,7 @@ class HistoryShown(msgspec.Struct):
 
 
 class HeadStatus(msgspec.Struct):
-    """How the head is. Times in seconds."""
+    """How the head is. Times in seconds. `log_levels` are those that somebody has set."""
 
     version: str
     epoch: int
@@ -80,6 +80,7 @@ class HeadStatus(msgspec.Struct):
     guard: GuardShown
     certificates: list[Certificate]
     warnings: list[str]
+    log_levels: dict[str, str] = {}
 
 
 class ReportLine(msgspec.Struct):

@@ -249,6 +249,9 @@ def _show_troubles(out: Output, answer: Mapping[str, Any]) -> None:
     if certificates := answer.get("certificates"):
         ages = [f"{c['what']}: {c['days']:.0f} days" for c in certificates]
         out.line(f"certificates  {', '.join(ages)}")
+    if levels := answer.get("log_levels"):
+        shown = ", ".join(f"{name} {level}" for name, level in sorted(levels.items()))
+        out.line(f"logs      {shown} (until the head starts anew)")
     for warning in answer.get("warnings") or []:
         out.line(f"WARNING   {warning}")
 

@@ -33,6 +33,8 @@ def _start(kernel: Kernel) -> Running:
         kernel.part(Rolls),
         kernel.part(Tally),
         kernel.part(History),
+        kernel.served,
+        kernel.modules.log_levels,
         kernel.settings.addresses[0],
         time.monotonic(),
     )

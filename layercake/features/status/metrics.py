@@ -12,7 +12,10 @@ from layercake import __version__
 from layercake.base.histogram import Histogram
 from layercake.features.nodes.lists.causes import alike, what_of
 from layercake.features.nodes.lists.metrics import Page, process, states
+from layercake.features.nodes.views import Status
+from layercake.features.rolls.facts import Phase
 from layercake.features.status.views import Census, Observed
+from layercake.fleet import events
 from layercake.fleet.slices import slowly
 from layercake.kraken.errors import LayercakeError
 
@@ -20,8 +23,23 @@ CAUSES_S = 15.0
 """How old the causes may be that are told. They are gathered anew beside everything else: 10,000
 nodes take 0.2 s of the head."""
 LATENCY = "power.latency"
+BOOT = "boot.stats"
 ASKED_S = 1.0
-"""The call by which BMCs are asked for, and for how long it is waited."""
+"""The calls by which modules are asked what they have counted, and for how long it is waited."""
+_BOOT = {
+    "dhcp": ("dhcp_packets_total", "DHCP packets, by what became of them."),
+    "dhcpv6": ("dhcpv6_packets_total", "DHCPv6 packets, by what became of them."),
+    "tftp": ("tftp_transfers_total", "TFTP transfers, by what became of them."),
+    "http": ("boot_http_requests_total", "Requests for boot files by HTTP, by class of answer."),
+    "dns": ("dns_queries_total", "DNS queries, by what became of them."),
+    "ntp": ("ntp_requests_total", "Requests for the time, by what became of them."),
+}
+"""The protocols that the boot service counts: the metric of each."""
+_ENDS = {
+    "done": events.ROLL_DONE.name,
+    "failed": events.ROLL_FAILED.name,
+    "aborted": events.ROLL_ABORTED.name,
+}
 MOST_CAUSES = 50
 """Causes that are told, those of most nodes. Others are counted together."""
 
@@ -36,6 +54,7 @@ class Metrics:
         self._gathered = float("-inf")
         self._gathering: asyncio.Task[None] | None = None
         self._latencies: list[dict[str, Any]] = []
+        self._boot: dict[str, int] = {}
 
     async def page(self) -> str:
         """What is so now, in the text format."""
@@ -47,10 +66,7 @@ class Metrics:
         page = Page()
         page.add("info", "gauge", "The version of the head.", [({"version": __version__}, 1)])
         page.add(
-            "nodes",
-            "gauge",
-            "Nodes by status.",
-            [({"status": s.value}, n) for s, n in sorted(counts.items(), key=str)],
+            "nodes", "gauge", "Nodes by status.", [({"status": s.value}, counts[s]) for s in Status]
         )
         page.add(
             "nodes_state",
@@ -75,7 +91,11 @@ class Metrics:
         self._site(page)
         self._work(page)
         self._loop(page)
-        await self._bmcs(page)
+        self._requests(page)
+        self._certificates(page)
+        await self._ask_modules()
+        self._bmcs(page)
+        self._boots(page)
         for name, kind, help_, value in process():
             page.add(name, kind, help_, [({}, value)])
         return page.text()
@@ -156,8 +176,14 @@ class Metrics:
         page.add(
             "rolls",
             "gauge",
-            "Rolls by state.",
-            [({"state": state}, n) for state, n in sorted(rolls.items())],
+            "Rolls by state, of those that are kept.",
+            [({"state": phase.value}, rolls[phase.value]) for phase in Phase],
+        )
+        page.add(
+            "rolls_ended_total",
+            "counter",
+            "Rolls that have ended since the head has started, by how.",
+            [({"how": how}, tally.events[kind]) for how, kind in _ENDS.items()],
         )
         page.add(
             "sync_datagrams_total",
@@ -208,11 +234,68 @@ class Metrics:
             [({}, lag.stood_s)],
         )
 
-    async def _bmcs(self, page: Page) -> None:
-        """What the module with the BMCs has counted; as it was last, while that does not answer."""
+    def _requests(self, page: Page) -> None:
+        served = self._observed.served
+        page.add(
+            "http_requests_total",
+            "counter",
+            "Requests to the head, by route and class of answer.",
+            [
+                ({"method": method, "route": route, "code": code}, n)
+                for (method, route, code), n in sorted(served.answers.items())
+            ],
+        )
+        page.histograms(
+            "http_request_seconds",
+            "How long the head took for its answers, of the routes that were asked for.",
+            [
+                ({"method": method, "route": route}, took)
+                for (method, route), took in sorted(served.took.items())
+            ],
+        )
+
+    def _certificates(self, page: Page) -> None:
+        observed = self._observed
+        ends = {age.what: age.until for age in observed.authority.ages()}
+        made = [
+            r.trust.at
+            for r in observed.store
+            if r.session is not None and r.trust.has == r.trust.certificate
+        ]
+        if made:
+            left = min(made) + observed.authority.life_s - observed.clock()
+            ends["nodes"] = observed.store.wall() + left
+        page.add(
+            "certificate_expiry_timestamp_seconds",
+            "gauge",
+            "When certificates end: the head's, its authority's, and the first of nodes.",
+            [({"certificate": what}, round(until)) for what, until in sorted(ends.items())],
+        )
+
+    async def _ask_modules(self) -> None:
+        """What modules have counted; as it was last, while they do not answer."""
+        self._latencies, self._boot = await asyncio.gather(
+            self._asked(LATENCY, self._latencies), self._asked(BOOT, self._boot)
+        )
+
+    async def _asked(self, call: str, last: Any) -> Any:
         with contextlib.suppress(LayercakeError, TimeoutError):
             async with asyncio.timeout(ASKED_S):
-                self._latencies = await self._observed.ask(LATENCY, {})
+                return await self._observed.ask(call, {})
+        return last
+
+    def _boots(self, page: Page) -> None:
+        for protocol, (name, help_) in _BOOT.items():
+            counted = {
+                key.removeprefix(f"{protocol}."): n
+                for key, n in self._boot.items()
+                if key.startswith(f"{protocol}.")
+            }
+            page.add(
+                name, "counter", help_, [({"what": what}, n) for what, n in sorted(counted.items())]
+            )
+
+    def _bmcs(self, page: Page) -> None:
         found = []
         for one in self._latencies:
             histogram = Histogram(one["bounds"])

@@ -12,6 +12,7 @@ from typing import Any
 
 from layercake.agents.pki import Authority
 from layercake.agents.sync import Sync
+from layercake.api.served import ServedRequests
 from layercake.base.clock import Clock
 from layercake.features.guard.guard import Guard
 from layercake.features.history.history import History
@@ -26,6 +27,7 @@ from layercake.fleet.table import Table
 from layercake.kernel.lag import Lag
 from layercake.modules.boot_timeouts import BootTimeouts
 from layercake.modules.calls import AskModule
+from layercake.modules.log_levels import LogLevels
 from layercake.modules.manager import ServiceManager
 
 PART = 0.05
@@ -129,6 +131,8 @@ class Observed:
     rolls: Rolls
     tally: Tally
     history: History
+    served: ServedRequests
+    log_levels: LogLevels
     address: str
     started: float
 
@@ -188,4 +192,5 @@ async def head_status(
         "sync": dict(of.sync.counters),
         "guard": of.guard.view(sees),
         "certificates": [age._asdict() for age in of.authority.ages()],
+        "log_levels": of.log_levels.changed if sees is None else {},
     }

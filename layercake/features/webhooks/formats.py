@@ -87,22 +87,23 @@ def _alert(kind: str, about: str, its: Sequence[Event]) -> Alert:
 Bodies = list[dict[str, Any] | list[dict[str, Any]]]
 
 
-def _lines(found: Sequence[Alert], head: str, left_out: int) -> list[str]:
-    lines = [f"Layercake {head}"]
+def lines(found: Sequence[Alert], head: str, left_out: int) -> list[str]:
+    """The alerts, one in each line, as far as a message has room for them."""
+    shown = [f"Layercake {head}"]
     left = MOST_CHAT
     for number, alert in enumerate(found):
         left -= len(alert.line) + 1
         if left < 0:
-            lines.append(f"{len(found) - number} more alerts: layercake events")
+            shown.append(f"{len(found) - number} more alerts: layercake events")
             break
-        lines.append(alert.line)
-    return [*lines, *([f"{left_out} events were left out"] if left_out else [])]
+        shown.append(alert.line)
+    return [*shown, *([f"{left_out} events were left out"] if left_out else [])]
 
 
 def _slack(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bodies:
     """An incoming webhook of Slack. Its control characters are escaped, so no text becomes a link
     or a mention."""
-    text = "\n".join(_lines(found, head, left_out))
+    text = "\n".join(lines(found, head, left_out))
     for sign, word in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(sign, word)
     return [{"text": text}]
@@ -110,8 +111,8 @@ def _slack(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bod
 
 def _mattermost(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bodies:
     """An incoming webhook of Mattermost. As code, in which nothing is Markdown or a mention."""
-    lines = (line.replace("`", "'") for line in _lines(found, head, left_out))
-    return [{"text": "```\n" + "\n".join(lines) + "\n```"}]
+    plain = (line.replace("`", "'") for line in lines(found, head, left_out))
+    return [{"text": "```\n" + "\n".join(plain) + "\n```"}]
 
 
 def _teams(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bodies:
@@ -119,9 +120,10 @@ def _teams(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bod
     Markdown."""
     blocks = [
         {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": line}]}
-        for line in _lines(found, head, left_out)
+        for line in lines(found, head, left_out)
     ]
-    card = {"type": "AdaptiveCard", "version": "1.4", "body": blocks}
+    schema = "http://adaptivecards.io/schemas/adaptive-card.json"
+    card = {"$schema": schema, "type": "AdaptiveCard", "version": "1.4", "body": blocks}
     kind = "application/vnd.microsoft.card.adaptive"
     return [{"type": "message", "attachments": [{"contentType": kind, "content": card}]}]
 

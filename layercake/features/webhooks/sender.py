@@ -1,113 +1,83 @@
-"""Tells webhooks what happens: in batches, each signed, in the order of the events, again and again
-until it was taken.
+"""Keeps what somebody is to be told of what happens, until it was taken: in batches, in the order
+of the events, again and again.
 
 A receiver that hangs or is away costs a queue that is bounded; the oldest events are left out then,
-and it is told how many. How far each webhook was told is kept with the head's state, so that a head
-that starts anew goes on there: what was told last may be told twice, by the same delivery number if
-nothing was added.
+and it is told how many. What it refuses for good is given up, and that is told. How far each was
+told is kept with the head's state, so that a head that starts anew goes on there: what was told
+last may be told twice, by the same delivery number if nothing was added.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
-import logging
 import random
-import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from urllib.parse import urlsplit
+from collections.abc import Callable, Sequence
 
-import aiohttp
-import msgspec
-
-from layercake.base.secrets import SecretRef, Vault
-from layercake.features.events.views import event_view
-from layercake.features.webhooks.formats import ENDS, FORMATS, OF_EACH, alerts
-from layercake.features.webhooks.settings import OF_WEBHOOKS, WebhookSettings, url
+from layercake.features.webhooks.delivery import Criteria, Delivery
+from layercake.features.webhooks.formats import ENDS
 from layercake.fleet import events
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.persistence.history import History, Wanted
 from layercake.fleet.store import Event, Record, Store
-from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Unreachable
-from layercake.kraken.events import Severity
-from layercake.moduleapi.fields import Mistake
+from layercake.kraken.errors import LayercakeError
+from layercake.kraken.events import EventKind, Severity
 
-log = logging.getLogger("layercake.webhooks")
-DOCUMENTS = "webhooks/"
-ANSWER_S = 10.0
-"""How long a receiver has for its answer."""
-GATHER_S = 0.5
-"""How long events are gathered after the first."""
-ALERTS_GATHER_S = 15.0
-"""The same of those that are told as alerts: by then an outage is known to be one."""
 FIRST_S = 1.0
 """The first wait before it is tried again."""
 LONGEST_S = 300.0
 """The longest wait before it is tried again."""
 MOST = 10_000
-"""Events that wait for one webhook."""
-AT_ONCE = 200
-"""Events that are sent in one request."""
+"""Events that wait for one receiver."""
 _OWN = "webhook."
 _SEVERITIES = tuple(one.value for one in Severity)
-
-
-def signature(secret: str, at: int, body: bytes) -> str:
-    """What X-Layercake-Signature says: HMAC-SHA256 over "SECONDS.BODY" (RFC 2104), in hex."""
-    return (
-        "sha256=" + hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
-    )
-
 
 Expected = Callable[[Record], bool]
 """Whether it is no news that something is wrong with a node: it is in maintenance, or in an
 outage."""
 
 
-class Webhook:
-    """One of them."""
+class Receiver:
+    """One who is told. `title` is what people call it ("webhook pager"), `document` where it is
+    kept how far it was told."""
 
     def __init__(
         self,
-        name: str,
-        settings: WebhookSettings,
+        title: str,
+        document: str,
+        criteria: Criteria,
+        delivery: Delivery,
         store: Store,
-        vault: Vault,
-        head: str,
         expected: Expected,
     ) -> None:
-        self.name = name
-        self._expected = expected
-        self._settings = settings
+        self.document = document
+        self._title = title
+        self._criteria = criteria
+        self._delivery = delivery
         self._store = store
-        self._vault = vault
-        self._head = head
-        self._least = _SEVERITIES.index(settings.severity)
+        self._expected = expected
+        self._least = _SEVERITIES.index(criteria.severity)
         self._waiting: deque[Event] = deque()
         self._some = asyncio.Event()
         self._left_out = 0
         self._failed_at: float | None = None
+        self._full = False
+        self._refused = 0
 
     def means(self, event: Event) -> bool:
-        """Whether it is told of an event. What is told of webhooks themselves is not: that would
+        """Whether it is told of an event. What is told of receivers themselves is not: that would
         never end."""
         kinds = (event.kind, ENDS.get(event.kind, event.kind))
         grave = _SEVERITIES.index(event.severity) >= self._least
         return (
-            (grave or (self._alerts and event.kind in ENDS))
+            (grave or (self._delivery.alerts and event.kind in ENDS))
             and not event.kind.startswith(_OWN)
             and (
-                not self._settings.kinds
-                or any(kind.startswith(tuple(self._settings.kinds)) for kind in kinds)
+                not self._criteria.kinds
+                or any(kind.startswith(tuple(self._criteria.kinds)) for kind in kinds)
             )
         )
-
-    @property
-    def _alerts(self) -> bool:
-        return self._settings.format in FORMATS
 
     def hear(self, event: Event) -> None:
         """Something happened."""
@@ -118,168 +88,105 @@ class Webhook:
                 self._left_out += 1
             self._some.set()
 
-    async def run(self, history: History, told: int | None) -> None:
-        """Tells it what happens, for as long as the head lives; first what it has missed since the
-        event `told`, if it was ever told anything."""
+    async def run(self, database: Database) -> None:
+        """Tells it what happens, for as long as the head lives; first what it has missed since it
+        was told last, if it was ever told anything."""
+        kept = database.documents(self.document).get(self.document, b"")
         stop = self._store.listen(self.hear)
         try:
-            if told is None:
+            if kept.isdigit():
+                await self._catch_up(database.history, int(kept))
+            else:
                 self._store_position(
                     max((e.id for e in (*self._store.events, *self._store.alarms)), default=0)
                 )
-            else:
-                missed = await history.find(self._store, Wanted(after=told, limit=MOST), self.means)
-                live = {event.id for event in self._waiting}
-                self._waiting.extendleft(
-                    event for event in reversed(missed) if event.id not in live
-                )
-                self._some.set()
             while True:
                 await self._some.wait()
-                await asyncio.sleep(ALERTS_GATHER_S if self._alerts else GATHER_S)
+                await asyncio.sleep(self._delivery.gather_s)
                 await self._deliver()
         finally:
             stop()
 
+    async def _catch_up(self, history: History, told: int) -> None:
+        missed = await history.find(self._store, Wanted(after=told, limit=MOST), self.means)
+        live = {event.id for event in self._waiting}
+        self._waiting.extendleft(event for event in reversed(missed) if event.id not in live)
+        self._some.set()
+
     def _store_position(self, number: int) -> None:
-        self._store.documents[DOCUMENTS + self.name] = str(number).encode
+        self._store.documents[self.document] = str(number).encode
 
     async def _deliver(self) -> None:
         while self._waiting:
-            batch = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
+            count = min(self._delivery.at_once, len(self._waiting))
+            batch = [self._waiting.popleft() for _ in range(count)]
             left_out = self._left_out
             await self._until_taken(batch, left_out)
             self._left_out -= left_out
             self._store_position(batch[-1].id)
         self._some.clear()
 
-    async def _bodies(self, batch: list[Event], left_out: int) -> list[bytes]:
-        """What is sent of these events, one request after the other. Raises LayercakeError."""
-        if (form := FORMATS.get(self._settings.format)) is not None:
-            news = [event for event in batch if self._is_news(event)]
-            secret = ""
-            if self._settings.secret:
-                secret = await asyncio.to_thread(self._secret, self._settings.secret)
-            found = alerts(news, of_each=self._settings.format in OF_EACH)
-            return [
-                msgspec.json.encode(body)
-                for body in (form(found, self._head, left_out, secret) if found or left_out else ())
-            ]
-        views = [event_view(event) for event in batch]
-        whole = {"head": self._head, "left_out": left_out, "events": views}
-        return [msgspec.json.encode(whole)]
-
     def _is_news(self, event: Event) -> bool:
         """Whether it is told of. What ends an alert always is: that may be of before it was
         expected, and would stay open."""
-        if event.security or event.kind in ENDS:
+        if not self._delivery.alerts or event.security or event.kind in ENDS:
             return True
         record = self._store.lookup(event.node)
         return record is None or not self._expected(record)
 
-    async def _until_taken(self, batch: list[Event], left_out: int) -> None:
-        delivery = f"{self._store.epoch:x}-{batch[0].id}-{batch[-1].id}"
+    async def _until_taken(self, batch: Sequence[Event], left_out: int) -> None:
+        number = f"{self._store.epoch:x}-{batch[0].id}-{batch[-1].id}"
         wait_s = FIRST_S
         while True:
             try:
-                for body in await self._bodies(batch, left_out):
-                    await self._post(body, delivery)
+                news = [event for event in batch if self._is_news(event)]
+                why = await self._delivery.send(news, left_out, number)
                 break
             except LayercakeError as error:
-                if self._failed_at is None:
-                    self._failed_at = time.monotonic()
-                    self._store.event(
-                        None,
-                        events.WEBHOOK_FAILED,
-                        f"webhook {self.name}: {error}; it is tried again",
-                    )
+                self._failed(str(error))
             await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311 (no secret)
             wait_s = min(LONGEST_S, 2 * wait_s)
+        if why:
+            self._given_up(why, len(batch))
+        else:
+            self._well(left_out)
+
+    def _failed(self, why: str) -> None:
+        """It may be tried again: told once, and once more when something is left out for it."""
+        if self._failed_at is None:
+            self._failed_at = time.monotonic()
+            self._event(events.WEBHOOK_FAILED, f"{why}; it is tried again")
+        if self._left_out and not self._full:
+            self._full = True
+            text = f"{MOST} events wait, and the oldest are left out from now on: {why}"
+            self._event(events.WEBHOOK_FAILED, text)
+
+    def _given_up(self, why: str, count: int) -> None:
+        """Told once, until something is taken."""
+        if not self._refused:
+            text = f"{why}, which stays so; what it refuses is not sent again"
+            self._event(events.WEBHOOK_REFUSED, text)
+        self._refused += count
+
+    def _well(self, left_out: int) -> None:
+        if self._failed_at is None and not self._refused:
+            return
+        lost = f"; {left_out} events were left out" if left_out else ""
+        if self._refused:
+            lost += f"; {self._refused} events were refused, and are not sent again"
+        after = ""
         if self._failed_at is not None:
-            took = time.monotonic() - self._failed_at
-            self._failed_at = None
-            lost = f"; {left_out} events were left out" if left_out else ""
-            self._store.event(
-                None,
-                events.WEBHOOK_WELL,
-                f"webhook {self.name} takes events again, after {took:.0f} s{lost}",
-            )
+            after = f", after {time.monotonic() - self._failed_at:.0f} s"
+        self._failed_at = None
+        self._full = False
+        self._refused = 0
+        self._event(events.WEBHOOK_WELL, f"takes events again{after}{lost}")
 
-    async def _post(self, body: bytes, delivery: str) -> None:
-        """One request. Raises LayercakeError, which names the host and nothing else of the URL."""
-        target = await asyncio.to_thread(self._target)
-        at = int(self._store.wall())
-        host = urlsplit(target).hostname
-        headers = {
-            "Content-Type": "application/json",
-            "User-Agent": "layercake",
-            "X-Layercake-Delivery": delivery,
-            "X-Layercake-Time": str(at),
-        }
-        if self._settings.secret:
-            headers["X-Layercake-Signature"] = signature(
-                await asyncio.to_thread(self._secret, self._settings.secret), at, body
-            )
-        try:
-            context = ssl.create_default_context(cafile=self._settings.ca or None)
-            timeout = aiohttp.ClientTimeout(total=ANSWER_S)
-            async with (
-                aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as client,
-                client.post(
-                    target, data=body, headers=headers, ssl=context, allow_redirects=False
-                ) as answer,
-            ):
-                status = answer.status
-        except TimeoutError:
-            raise Unreachable(f"{host} does not answer in {ANSWER_S:.0f} s") from None
-        except aiohttp.ClientError as error:
-            raise Unreachable(f"{host} cannot be reached: {type(error).__name__}") from None
-        except OSError as error:
-            raise Unreachable(
-                f"{host} cannot be reached: {error.strerror or type(error).__name__}"
-            ) from None
-        if not 200 <= status < 300:
-            raise OperationFailed(f"{host} answers {status}")
-
-    def _target(self) -> str:
-        found = self._settings.url
-        if self._settings.url_secret:
-            try:
-                found = url(self._secret(self._settings.url_secret))
-            except Mistake as mistake:
-                raise InputError(
-                    f"the secret {self._settings.url_secret} holds no URL for it: {mistake.message}"
-                ) from None
-        if not found:
-            raise InputError("it has no url", hint="url or url_secret in config.yaml")
-        return found
-
-    def _secret(self, name: str) -> str:
-        return self._vault.open(SecretRef(file=f"{OF_WEBHOOKS}/{name}")).reveal()
+    def _event(self, kind: EventKind, text: str) -> None:
+        between = " " if kind is events.WEBHOOK_WELL else ": "
+        self._store.event(None, kind, f"{self._title}{between}{text}")
 
 
-class Webhooks:
-    """All of a head's."""
-
-    def __init__(
-        self,
-        settings: Mapping[str, WebhookSettings],
-        store: Store,
-        vault: Vault,
-        head: str,
-        expected: Expected = lambda record: False,
-    ) -> None:
-        self._all = [
-            Webhook(name, one, store, vault, head, expected) for name, one in settings.items()
-        ]
-
-    async def run(self, database: Database) -> None:
-        """Tells them what happens, until it is cancelled."""
-        kept = database.documents(DOCUMENTS)
-        told = {one: kept.get(DOCUMENTS + one.name, b"") for one in self._all}
-        await asyncio.gather(
-            *(
-                one.run(database.history, int(last) if last.isdigit() else None)
-                for one, last in told.items()
-            )
-        )
+async def tell_all(receivers: Sequence[Receiver], database: Database) -> None:
+    """Tells them what happens, until it is cancelled."""
+    await asyncio.gather(*(one.run(database) for one in receivers))

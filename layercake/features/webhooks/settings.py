@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -15,8 +16,14 @@ from layercake.moduleapi.fields import NEWER, Check, Mistake, not_in_the_open, t
 
 OF_WEBHOOKS = "webhooks"
 """The secrets of webhooks are below this in the directory of secrets."""
+OF_MAIL = "mail"
+"""And those of mail servers."""
+_ADDRESS = re.compile(
+    r"[A-Za-z0-9!#$%&'*+/=?^_{|}~.-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,180}[A-Za-z0-9])?"
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MOST_KINDS = 100
+MOST_RECIPIENTS = 50
 
 
 def url(value: object) -> str:
@@ -42,6 +49,72 @@ def url(value: object) -> str:
     if found.scheme not in ("https", "http") or not name:
         raise Mistake(f"expected a URL, https://HOST/PATH, found {describe(value)}")
     not_in_the_open(found.scheme, name)
+    return word
+
+
+def is_here(host: str) -> bool:
+    """Whether a host is this machine."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def server(value: object) -> str:
+    """A mail server: smtp://, which has to offer STARTTLS unless it is on this machine, or
+    smtps://, which is TLS from the start."""
+    word = text(value)
+    if not word:
+        return word
+    such = "smtp://HOST:587, smtps://HOST:465, or smtp://localhost"
+    try:
+        found = urlsplit(word)
+        port = found.port
+    except ValueError:
+        raise Mistake("the address of the mail server cannot be read", such) from None
+    if (
+        found.scheme not in ("smtp", "smtps")
+        or not found.hostname
+        or port == 0
+        or re.search(r"[\s\x00-\x1f\x7f]", word)
+        or found.path.strip("/")
+        or found.query
+        or found.username is not None
+        or found.password is not None
+    ):
+        raise Mistake(
+            f"expected the address of a mail server, found {describe(value)}",
+            f"{such}; `username` and `password` stand beside it",
+        )
+    return word
+
+
+def address(value: object) -> str:
+    """A mail address, without a name."""
+    word = text(value)
+    if word and (not _ADDRESS.fullmatch(word) or ".." in word):
+        raise Mistake(f"{show(word)} is no mail address", "such as head@example.org")
+    return word
+
+
+def addresses(value: object) -> list[str]:
+    """Mail addresses."""
+    if not isinstance(value, list) or len(value) > MOST_RECIPIENTS:
+        raise Mistake(
+            f"expected a list of at most {MOST_RECIPIENTS} mail addresses, found {describe(value)}",
+            "such as [admins@example.org]",
+        )
+    return [address(word) for word in value]
+
+
+def mail_secret(value: object) -> str:
+    """The name of a secret of a mail server."""
+    word = text(value)
+    if word and not _NAME.fullmatch(word):
+        raise Mistake(
+            f"{show(word)} is no secret's name",
+            f"the name of a file in {OF_MAIL}/ in the directory of secrets",
+        )
     return word
 
 
@@ -104,6 +177,43 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             "an outage.",
         ),
     ] = "layercake"
+    ca: Annotated[
+        str,
+        Meta(description="A file with the authority of its certificate; empty for the system's."),
+    ] = ""
+    kinds: Annotated[
+        list[str],
+        Check(kinds),
+        Meta(description="Events whose kinds begin with one of these; all if empty."),
+    ] = []
+    severity: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Events that are at least so grave."),
+    ] = "warning"
+
+
+class MailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One list of people who get mail."""
+
+    server: Annotated[
+        str,
+        Check(server),
+        Meta(
+            description="The mail server: `smtp://HOST[:587]` by STARTTLS, `smtps://HOST[:465]` by "
+            "TLS from the start, `smtp://localhost[:25]` on this machine, without either."
+        ),
+    ]
+    sender: Annotated[str, Check(address), Meta(description="The address that it comes from.")]
+    to: Annotated[list[str], Check(addresses), Meta(description="Who gets it.")]
+    username: Annotated[str, Meta(description="The user at the mail server; empty for none.")] = ""
+    password: Annotated[
+        str,
+        Check(mail_secret),
+        Meta(
+            description="The secret that holds the user's password: a file in `mail/` in the "
+            "directory of secrets."
+        ),
+    ] = ""
     ca: Annotated[
         str,
         Meta(description="A file with the authority of its certificate; empty for the system's."),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import resource
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from layercake.base.histogram import Histogram
 from layercake.base.text import of_proc
@@ -29,13 +29,14 @@ Sample = tuple[Labels, float]
 class Tally:
     """What is counted as it happens: events by kind, and of mutations how long they took and how
     often an attempt failed. Its labels are words of the head's own: what a node calls a mutation
-    that there is not is "other"."""
+    that there is not is "other". What there is of `mutations` and `kinds` of events is counted from
+    0 on: of a series that begins at 1, nobody sees the first."""
 
-    def __init__(self, store: Store, mutations: Collection[str]) -> None:
-        self._mutations = mutations
-        self.events: Counter[str] = Counter()
-        self.failed: Counter[str] = Counter()
-        self.took: dict[str, Histogram] = {}
+    def __init__(self, store: Store, mutations: Sequence[str], kinds: Iterable[str] = ()) -> None:
+        self._mutations = frozenset(mutations)
+        self.events: Counter[str] = Counter(dict.fromkeys(kinds, 0))
+        self.failed: Counter[str] = Counter(dict.fromkeys(mutations, 0))
+        self.took: dict[str, Histogram] = {name: Histogram(BUCKETS) for name in mutations}
         self.converged = Histogram(BUCKETS)
         store.listen(self._count)
 
