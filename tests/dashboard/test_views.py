@@ -140,6 +140,7 @@ async def test_an_outage_is_the_first_cause_and_a_line_elsewhere(site: Site, loo
     for name in silent:
         site.world.head.engine.post(site.world.node(name), Discovered({"run": "UNKNOWN"}, "it"))
     site.world.head.part(Guard).outages.replace_all({"rack0": outage, "": whole})
+    site.world.head.store.event(None, events.OUTAGE_CALLED, "as the guard says it")
     await look.view("#/rack")
     line = look.page.locator("#alarms .outage")
     await expect(line).to_have_count(1, timeout=PATIENT)

@@ -123,7 +123,7 @@ async def _time_passes(site: Site) -> None:
     """A second of the site in a few milliseconds."""
     while True:
         await site.step()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.02)
 
 
 async def test_a_week(week: Week) -> None:
@@ -163,7 +163,7 @@ async def _thursday(week: Week) -> None:
     assert "failed" in said and "n1" in said
     async with asyncio.timeout(60):
         while set(week.site.running().values()) != {"two"}:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
     week.site.agents["n1"].bad = ""
 
 
@@ -175,7 +175,7 @@ async def _friday(week: Week) -> None:
     guard = week.site.world.head.part(Guard)
     async with asyncio.timeout(60):
         while not guard.outages.whole:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
     said = await week.types("eve", "explain", code=1)
     assert "an outage of the site: 4 of 8 nodes" in said and "n[4-7]" in said
     await week.types("ann", "node", "set", "n5", "kernel_args=late", "--reason", "in the dark")
@@ -189,7 +189,7 @@ async def _friday(week: Week) -> None:
         week.site.agents[name].silent = False
     async with asyncio.timeout(60):
         while guard.outages.whole:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
     assert len(week.harmed()) == before
 
 

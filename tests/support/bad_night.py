@@ -30,20 +30,22 @@ from tests.support.api import token
 from tests.support.world import World
 
 RACK = 40
-HELLO_S = 5
+HELLO_S = 10
 PLANTED = 20
 GATHER_S = 15.0
 
 
 def inventory(count: int) -> str:
-    """Racks of forty."""
-    racks = range((count + RACK - 1) // RACK)
-    lines = ["groups:", *(f"  rack{i:03d}: {{domain: true}}" for i in racks), "nodes:"]
-    lines += [
-        f'  n{i:05d}: {{mac: "52:54:00:{i >> 16:02x}:{i >> 8 & 255:02x}:{i & 255:02x}", ip: '
-        f"10.1.{i >> 8}.{i & 255}, images: [], groups: [rack{i // RACK:03d}]}}"
-        for i in range(count)
-    ]
+    """Racks of forty, each in a line."""
+    begins = range(0, count, RACK)
+    lines = ["groups:", *(f"  rack{i // RACK:03d}: {{domain: true}}" for i in begins), "nodes:"]
+    for i in begins:
+        last = min(i + RACK, count) - 1
+        lines.append(
+            f'  n[{i:05d}-{last:05d}]: {{mac: "52:54:00:{i >> 16:02x}:{i >> 8 & 255:02x}:'
+            f'{i & 255:02x}+", ip: "10.1.{i >> 8}.{i & 255}+", images: [], '
+            f"groups: [rack{i // RACK:03d}]}}"
+        )
     return "\n".join(lines)
 
 
