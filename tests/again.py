@@ -9,6 +9,7 @@ MOST failures are no accident, and nothing is tried again.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -22,8 +23,12 @@ Run = Callable[[Sequence[str]], int]
 
 
 def pytest(arguments: Sequence[str]) -> int:
-    """Runs pytest in a process of its own; its exit status."""
-    return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
+    """Runs pytest in a process of its own; its exit status. What is compiled is kept, whatever the
+    environment says: hundreds of heads, modules and commands are started, each out of the same
+    files."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    words = [sys.executable, "-m", "pytest", *arguments]
+    return subprocess.run(words, env=environment, check=False).returncode
 
 
 def again(arguments: Sequence[str], run: Run = pytest, last: Path = LAST) -> int:

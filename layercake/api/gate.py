@@ -30,6 +30,8 @@ from layercake.moduleapi.web import body_of, charge_names
 log = logging.getLogger("layercake.api")
 MOST_REASON = 500
 """Characters of why somebody asks for a change, as it is kept."""
+SESSION = "/v1/session"
+"""Where one asks who one is, and where a session is ended."""
 Answered = Callable[[Any], Awaitable[web.StreamResponse]]
 """Makes the answer, of the request's body."""
 
@@ -75,10 +77,13 @@ class Gate:
     @contextmanager
     def telling(self, request: web.Request, who: str) -> Iterator[None]:
         """Tells of a request that is refused within, and why; one that repeats itself is counted.
-        `who` asks, "" for nobody that is known."""
+        `who` asks, "" for nobody that is known. Each page of the dashboard asks whether it has a
+        session before anybody signs in: that is no news."""
         try:
             yield
         except Refused as error:
+            if not who and _asks_for_a_session(request):
+                raise
             address = request.remote or "this machine"
             text = (
                 f"{request.method} {request.path[:80]} of {who or 'nobody that is known'} from "
@@ -208,6 +213,12 @@ class Gate:
     def _cut(self, held: str) -> None:
         for task in self._open.get(held, ()):
             task.cancel()
+
+
+def _asks_for_a_session(request: web.Request) -> bool:
+    """Whether somebody who shows nothing asks who he is."""
+    shows = "Authorization" in request.headers or "Cookie" in request.headers
+    return not shows and (request.method, request.path) == ("GET", SESSION)
 
 
 def _origin(request: web.Request, caller: Caller, body: Any) -> Origin:

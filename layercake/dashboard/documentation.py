@@ -25,7 +25,12 @@ POLICY = (
     "font-src 'self'; connect-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action "
     "'self'"
 )
-KINDS_OF_SITE: Mapping[str, str] = {**KINDS, ".png": "image/png", ".txt": "text/plain"}
+KINDS_OF_SITE: Mapping[str, str] = {
+    **KINDS,
+    ".png": "image/png",
+    ".webp": "image/webp",
+    ".txt": "text/plain",
+}
 _KINDS = {**KINDS_OF_SITE, ".md": "text/plain"}
 _HEADERS = {**HEADERS, "Content-Security-Policy": POLICY}
 _MISSING = (

@@ -25,7 +25,7 @@ KINDS = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-BINARY = frozenset({"image/png"})
+BINARY = frozenset({"image/png", "image/webp"})
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
     "'self'; "

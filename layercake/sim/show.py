@@ -66,7 +66,9 @@ def line(status: Mapping[str, Any], fleet: Mapping[str, Any], costs: Mapping[str
     guard = status["guard"]
     parts = [f"{nodes['converged']}/{nodes['total']} converged", f"{nodes['working']} working"]
     parts += [
-        f"{nodes[name]} {name}" for name in ("quarantined", "blocked", "asking") if nodes[name]
+        f"{nodes[name]} {name}"
+        for name in ("waiting", "held", "quarantined", "blocked", "asking")
+        if nodes[name]
     ]
     parts += [
         f"{count} {what}"

@@ -47,6 +47,22 @@ async def test_a_refusal_is_told(world: World, who: Any, asked: tuple[str, str],
         assert status == 404 and not refused(world), "a path that there is not is no refusal"
 
 
+@pytest.mark.parametrize(
+    ("headers", "events_told"),
+    [({}, 0), ({"Authorization": "Bearer hunter2"}, 1)],
+    ids=["page", "token"],
+)
+async def test_a_page_that_nobody_has_signed_in_to_is_no_news(
+    world: World, headers: dict[str, str], events_told: int
+) -> None:
+    async with (
+        served(world.head, local=False) as client,
+        client.get("/v1/session", headers=headers) as answer,
+    ):
+        assert answer.status == 401
+    assert len(refused(world)) == events_told
+
+
 async def test_one_that_tries_again_and_again_is_counted(world: World) -> None:
     async with served(world.head, local=False) as client:
         for _ in range(50):

@@ -34,31 +34,16 @@ from layercake.agents import pki
 from layercake.head.life import THREAD_S
 from tests.bench._history import quantile
 from tests.support.api import token
+from tests.support.bad_night import inventory
 from tests.support.dashboard import Look, chromium, looking
 from tests.support.world import World
 
-NODES, RACK, COLD = 10_000, 40, 3
+NODES, COLD = 10_000, 3
 SAMPLES, PAGES, CHANGES, SECONDS = 200, 50, 1000, 10.0
 STEP_S = 0.02
 OWN = {"X-Layercake": "1"}
 CHANGE: dict[aiohttp.ClientSession, str] = {}
 """The last change that each page of the rack was told of."""
-
-
-def inventory(count: int) -> str:
-    """Racks of forty."""
-    lines = [
-        "groups:",
-        *(f"  rack{i:03d}: {{domain: true}}" for i in range((count + RACK - 1) // RACK)),
-        "nodes:",
-    ]
-    lines += [
-        f'  n{i:05d}: {{mac: "52:54:00:{i >> 16:02x}:{i >> 8 & 255:02x}:{i & 255:02x}", ip: '
-        f"10.1.{i >> 8}.{i & 255}, "
-        f"images: [], groups: [rack{i // RACK:03d}]}}"
-        for i in range(count)
-    ]
-    return "\n".join(lines)
 
 
 class Fleet:
@@ -148,8 +133,8 @@ class Head:
 
     def end(self) -> None:
         """It is not needed any more."""
-        self._process.kill()
-        self._process.wait()
+        with self._process:  # closes its pipes, and waits
+            self._process.kill()
 
 
 # -- the browser
@@ -320,9 +305,9 @@ def core(head: Head, pages: bool) -> float:
 
 
 @contextlib.asynccontextmanager
-async def signed_in(browser: Browser, head: Head) -> AsyncIterator[Look]:
-    """A page in a browser that has nothing but a session."""
-    async with looking(browser, head) as view:  # type: ignore[arg-type]
+async def signed_in(browser: Browser, head: Head, **options: Any) -> AsyncIterator[Look]:
+    """A page in a browser that has nothing but a session; with these options of `looking`."""
+    async with looking(browser, head, **options) as view:  # type: ignore[arg-type]
         headers, what = {**OWN, "Origin": head.url}, {"token": head.facts["token"]}
         async with (
             aiohttp.ClientSession(

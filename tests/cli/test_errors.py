@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from layercake.client import http
 from layercake.client.http import error_from_response, path_segment
 from layercake.kraken.errors import InputError, NotFound, OperationFailed, Refused
 from tests.cli.canned_api import CannedApi
@@ -41,6 +42,21 @@ def test_a_socket_path_that_is_too_long_is_exit_3(run: Run) -> None:
     result = run("--socket", "/tmp/" + "x" * 200, "status")
     assert result.code == 3
     assert "cannot reach the head" in result.err
+
+
+def test_a_head_that_hangs_is_exit_3(
+    run: Run, socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes connections, and says nothing."""
+    defaults = http.Client.get.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "timeout", 0.3)
+    with sockets.socket(sockets.AF_UNIX) as server:
+        server.bind(str(socket))
+        server.listen(8)
+        result = run("status")
+    assert result.code == 3
+    assert "no answer in" in result.err and "may still happen" in result.err
 
 
 def test_a_head_that_hangs_up_is_exit_3(run: Run, socket: Path) -> None:

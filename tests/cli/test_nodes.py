@@ -30,6 +30,7 @@ def full(head: CannedApi) -> CannedApi:
     head.snapshots = [[node_view("n0"), working("n1")]]
     head.answers.update(
         {
+            "GET /v1/rolls": (200, {"rolls": []}),
             "GET /v1/status": (
                 200,
                 {

@@ -9,10 +9,12 @@ that import each other in a circle.
 from __future__ import annotations
 
 import ast
+import contextlib
+import gc
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,23 +71,39 @@ _BRANCHES = (
 
 @dataclass(frozen=True)
 class Source:
-    """One file of the product: its path below the root, its dotted name, text and tree."""
+    """One file of the product: its path below the root, its dotted name, text and tree, and all
+    nodes of that, which are walked through once only."""
 
     path: Path
     module: str
     text: str
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]
 
     def functions(self) -> Iterator[Function]:
         """All its functions and methods."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, Function):
                 yield node
 
 
+@contextlib.contextmanager
+def without_collection() -> Iterator[None]:
+    """Makes millions of objects that stay without looking through them again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def sources(root: Path = ROOT) -> list[Source]:
     """The product's files, generated ones left out."""
-    found = []
+    with without_collection():
+        return list(_sources(root))
+
+
+def _sources(root: Path) -> Iterator[Source]:
     for place in PRODUCT:
         for path in sorted((root / place).rglob("*.py")):
             if "_pb2" in path.name:
@@ -93,17 +111,17 @@ def sources(root: Path = ROOT) -> list[Source]:
             parts = list(path.relative_to(root).with_suffix("").parts)
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             text = path.read_text()
-            found.append(Source(path.relative_to(root), name, text, ast.parse(text)))
-    return found
+            tree = ast.parse(text)
+            yield Source(path.relative_to(root), name, text, tree, tuple(ast.walk(tree)))
 
 
-def statements(tree: ast.Module) -> int:
+def statements(nodes: Iterable[ast.AST]) -> int:
     """Statements without docstrings and imports."""
     return sum(
         isinstance(node, ast.stmt)
         and not isinstance(node, ast.Import | ast.ImportFrom)
         and not _is_docstring(node)
-        for node in ast.walk(tree)
+        for node in nodes
     )
 
 
@@ -127,20 +145,23 @@ def complexity(function: Function) -> int:
 
 def imports(source: Source, known: frozenset[str]) -> Iterator[str]:
     """The modules that are imported as the file is; those of a function or for types are not."""
-    skipped: set[int] = set()
-    for node in ast.walk(source.tree):
-        for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        if for_types or isinstance(node, Function):
-            skipped.update(id(inner) for inner in ast.walk(node))
-    for node in ast.walk(source.tree):
-        if id(node) in skipped:
-            continue
+    for node in _at_import(source.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 yield name if name in known else node.module
+
+
+def _at_import(parent: ast.AST) -> Iterator[ast.AST]:
+    """The statements that are executed as a file is imported."""
+    for node in ast.iter_child_nodes(parent):
+        for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        if for_types or isinstance(node, Function | ast.expr):
+            continue
+        yield node
+        yield from _at_import(node)
 
 
 def folders(files: list[Source]) -> list[str]:
@@ -210,12 +231,12 @@ def private_in_tests(root: Path = ROOT) -> int:
     return sum(len(list(private_uses(ast.parse(path.read_text())))) for path in files)
 
 
-def _golf(tree: ast.Module) -> int:
+def _golf(nodes: Iterable[ast.AST]) -> int:
     return sum(
         isinstance(node, ast.Assign)
         and isinstance(node.targets[0], ast.Tuple)
         and isinstance(node.value, ast.Tuple)
-        for node in ast.walk(tree)
+        for node in nodes
     )
 
 
@@ -224,7 +245,7 @@ def _sizes(files: list[Source]) -> tuple[int, int]:
     methods = [0]
     arguments = [0]
     for source in files:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.ClassDef):
                 continue
             own = [item for item in node.body if isinstance(item, Function)]
@@ -245,10 +266,10 @@ def figures(files: list[Source]) -> dict[str, object]:
     return {
         "files": len(files),
         "lines": sum(len(source.text.splitlines()) for source in files),
-        "statements": sum(statements(source.tree) for source in files),
+        "statements": sum(statements(source.nodes) for source in files),
         "wide_lines": sum(len(li) > COLUMNS for s in files for li in s.text.splitlines()),
         "generic_names": names.total(),
-        "golf": sum(_golf(source.tree) for source in files),
+        "golf": sum(_golf(source.nodes) for source in files),
         "complex_functions": sum(complexity(f) > COMPLEXITY for f in functions),
         "long_functions": sum((f.end_lineno or 0) - f.lineno >= LENGTH for f in functions),
         "long_files": sum(len(source.text.splitlines()) > 500 for source in files),

@@ -23,16 +23,16 @@ HOSTILE = (
 )
 
 
-async def cell(page: Page, rack: int, index: int) -> str:
-    """The colour in the corner of a cell of the rack, as it was painted."""
+async def cell(page: Page, rack: int, index: int, at: tuple[int, int] = (3, 3)) -> str:
+    """The colour of a cell of the rack at so many pixels from its corner, as it was painted."""
     return str(
         await page.evaluate(
-            """([rack, index]) => {
+            """([rack, index, right, down]) => {
         const canvas = document.querySelector(".grid canvas"), pen = canvas.getContext("2d");
-        const scale = devicePixelRatio, [x, y] = [rack * (7 * 15 + 14) + index % 7 * 15 + 3, 20 + Math.floor(index / 7) * 15 + 3];
+        const scale = devicePixelRatio, [x, y] = [rack * (7 * 15 + 14) + index % 7 * 15 + right, 20 + Math.floor(index / 7) * 15 + down];
         return [...pen.getImageData(x * scale, y * scale, 1, 1).data].slice(0, 3).join(",");
     }""",
-            [rack, index],
+            [rack, index, *at],
         )
     )
 
@@ -140,6 +140,7 @@ async def test_an_outage_is_the_first_cause_and_a_line_elsewhere(site: Site, loo
     for name in silent:
         site.world.head.engine.post(site.world.node(name), Discovered({"run": "UNKNOWN"}, "it"))
     site.world.head.part(Guard).outages.replace_all({"rack0": outage, "": whole})
+    site.world.head.store.event(None, events.OUTAGE_CALLED, "as the guard says it")
     await look.view("#/rack")
     line = look.page.locator("#alarms .outage")
     await expect(line).to_have_count(1, timeout=PATIENT)
@@ -154,6 +155,22 @@ async def test_an_outage_is_the_first_cause_and_a_line_elsewhere(site: Site, loo
     await expect(first.locator("dl")).to_contain_text("power, switch, uplink, relay")
     site.world.head.part(Guard).outages.replace_all({})
     site.up(*silent)
+
+
+async def test_a_node_in_maintenance_has_the_colour_of_what_is_held(site: Site, look: Look) -> None:
+    held = await look.page.evaluate(
+        """() => {
+        const one = document.body.appendChild(document.createElement("b"));
+        one.style.color = "var(--held)";
+        return getComputedStyle(one).color.match(/\\d+/g).join(",");
+    }"""
+    )
+    await look.view("#/rack")
+    await site.world.ops.care.begin("n01", "a new board", "ann", None)
+    await expect(look.page.locator(".legend li:not(.none)", has_text="maintenance")).to_have_text(
+        "M maintenance 1", timeout=PATIENT
+    )
+    assert await cell(look.page, 0, 1, (2, 12)) == held  # beside the letter
 
 
 async def test_a_change_on_a_node_reaches_the_rack(site: Site, look: Look) -> None:

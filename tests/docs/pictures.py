@@ -35,33 +35,40 @@ _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _SIGNED_IN = "#link.live"
 
 
-def drawn(lines: list[str], title: str, name: str, *, wrapped: bool = True) -> None:
+def drawn(
+    lines: list[str], title: str, name: str, *, wrapped: bool = True, width: int = WIDTH
+) -> None:
     """Writes lines with colours (ANSI) as an SVG that looks like a terminal and loads no font from
     elsewhere. `wrapped`: lines that are too long go on in the next one, as a terminal does it;
     otherwise they are cut, as `watch` does it."""
     console = Console(
-        record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False
+        record=True, width=width, file=io.StringIO(), force_terminal=True, highlight=False
     )
     for line in lines:
         console.print(Text.from_ansi(line, no_wrap=not wrapped))
-    svg = _FONTS.sub("", console.export_svg(title=title, theme=MONOKAI, unique_id=name)).replace(
-        "Fira Code", "monospace"
-    )
+    svg = _FONTS.sub(
+        "", console.export_svg(title=title, theme=MONOKAI, unique_id=Path(name).name)
+    ).replace("Fira Code", "monospace")
     (PLACE / f"{name}.svg").write_text(svg)
 
 
-def explained(socket: Path) -> list[str]:
-    """The first causes that `layercake explain` prints on a terminal, in colours, none of them cut.
-    Its status is 1: not all nodes are in the desired state."""
-    words = f"{sys.executable} -m layercake.cli.main --socket {socket} explain"
+def typed(socket: Path, words: str, width: int = WIDTH) -> list[str]:
+    """The lines that a command prints on a terminal of that width, in colours. Its status may be 1:
+    not all nodes are in the desired state."""
+    command = f"{sys.executable} -m layercake.cli.main --socket {socket} {words}"
     done = subprocess.run(
-        ["script", "-qec", words, "/dev/null"],
+        ["script", "-qec", command, "/dev/null"],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "COLUMNS": str(WIDTH), "TERM": "xterm-256color"},
+        env={**os.environ, "COLUMNS": str(width), "TERM": "xterm-256color"},
     )
-    lines = done.stdout.replace("\r", "").splitlines()[:EXPLAINED]
+    return done.stdout.replace("\r", "").splitlines()
+
+
+def explained(socket: Path) -> list[str]:
+    """The first causes that `layercake explain` prints on a terminal, none of them cut."""
+    lines = typed(socket, "explain")[:EXPLAINED]
     last = max(
         number for number, line in enumerate(lines) if "read:" in line
     )  # the last line of a cause

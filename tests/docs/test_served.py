@@ -50,6 +50,7 @@ def write(text: str) -> Path:
     (place / "index.html").write_text(text)
     (place / "howto/index.html").write_text("how")
     (place / "picture.png").write_bytes(b"\x89PNG")
+    (place / "picture.webp").write_bytes(b"RIFF\xff")
     (place / "left.map").write_text("{}")
     return place
 
@@ -113,6 +114,7 @@ async def test_strangers_get_pages_and_nothing_else(
         ("", "text/html; charset=utf-8"),
         ("howto/", "text/html; charset=utf-8"),
         ("picture.png", "image/png"),
+        ("picture.webp", "image/webp"),
     ):
         async with stranger.get(f"{base(head)}/docs/{path}") as answer:
             assert answer.status == 200 and answer.headers["Content-Type"] == kind

@@ -233,6 +233,27 @@ async def test_one_that_hangs_keeps_a_bounded_queue(
     assert sum(body["left_out"] for _, body in found.got) == 80
 
 
+async def test_one_that_answers_500_for_a_day_costs_a_queue_and_hears_the_rest(
+    world: World, receiver: tuple[Receiver, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, where = receiver
+    monkeypatch.setattr(sender, "FIRST_S", 0.0005)
+    monkeypatch.setattr(sender, "LONGEST_S", 0.001)
+    monkeypatch.setattr(sender, "MOST", 500)
+    tries = round(24 * 3600 / 300)
+    found.answers = [500] * tries
+    async with Told(world, url=where):
+        happens(world, "first")
+        await until(lambda: found.asked > 10)
+        for number in range(2000):  # of the head: of one node fewer are kept
+            world.head.store.event(None, events.BOOT_SLOW, str(number))
+        await until(lambda: found.texts[-1:] == ["1999"])
+    assert found.texts == ["first", *map(str, range(1500, 2000))]
+    assert sum(body["left_out"] for _, body in found.got) == 1500
+    assert found.asked == tries + len(found.got)
+    assert kinds_of(world) == ["webhook.failed", "webhook.well"], "said once, not at each try"
+
+
 async def test_one_that_was_away_hears_what_it_has_missed(
     world: World, receiver: tuple[Receiver, str]
 ) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
 from imageapi.build.squash import squash
@@ -52,6 +51,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def valid(document: dict[str, Any]) -> None:
+    from cyclonedx.validation.json import JsonStrictValidator  # takes seconds, in each worker
+
     trouble = JsonStrictValidator(SchemaVersion.V1_5).validate_str(json.dumps(document))
     assert trouble is None, trouble
 

@@ -9,6 +9,7 @@ the time, for minutes at a stretch.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,8 +27,9 @@ ORDER = (
 LONGEST = "tests/vm/test_rack.py"
 
 
+@functools.cache
 def kind_of(file: str, root: Path) -> str:
-    """Of which kind a file of tests is."""
+    """Of which kind a file of tests is; it is read once."""
     if file.startswith("tests/vm/"):
         return RACK
     text = (root / file).read_text()

@@ -29,10 +29,10 @@ export function wrong(app, place) {
       const troubles = ofHead(status);
       showHead(troubles, () => troubles.map((text) => h("p", { class: "alarm" }, text)));
       const going = rolls.filter((/** @type {any} */ one) => !["done", "failed", "aborted"].includes(one.state));
-      showCauses([found, status.guard, going.map((/** @type {any} */ one) => [one.id, one.state])], () => [
+      showCauses([found, status.guard, going.map((/** @type {any} */ one) => [one.id, one.state, one.counts])], () => [
         ...ranked(found.causes, (one) => cause(app, one, outageOf(one, status.guard), opened)),
         ...found.beside.map((/** @type {any} */ one) => beside(one)),
-        ...going.map((/** @type {any} */ one) => h("p", { class: "notice" }, h("a", { href: `#/rolls/${one.id}` }, `Roll ${one.id}`), ` to ${one.image} is ${one.state}.`)),
+        ...going.map((/** @type {any} */ one) => h("p", { class: "notice" }, h("a", { href: `#/rolls/${one.id}` }, `Roll ${one.id}`), ` to ${one.image} is ${one.state}: ${stands(one.counts)}.`)),
         found.causes.length ? stopped(found) : well(found, !troubles.length && !going.length && !found.beside.length && !status.guard.frozen),
       ]);
       app.fine();
@@ -53,6 +53,11 @@ function ranked(causes, made) {
   });
 }
 
+/** How many nodes of a roll are how. @param {Record<string, number>} counts */
+function stands(counts) {
+  return Object.entries(counts).map(([state, count]) => `${count.toLocaleString("en-US")} ${state}`).join(", ");
+}
+
 /** The outage that a cause is. @param {any} one @param {any} guard */
 function outageOf(one, guard) {
   return guard.outages.find((/** @type {any} */ outage) => outage.nodes.length === one.nodes.length && outage.nodes[0] === one.nodes[0]
@@ -61,7 +66,8 @@ function outageOf(one, guard) {
 
 /** @param {Record<string, number>} nodes */
 function bar(nodes) {
-  const order = ["quarantined", "blocked", "asking", "working", ...(nodes.maintenance ? ["maintenance"] : []), "converged"];
+  const seldom = (/** @type {string[]} */ ...names) => names.filter((name) => nodes[name]);
+  const order = ["quarantined", "blocked", "asking", ...seldom("held", "waiting"), "working", ...seldom("maintenance"), "converged"];
   return [
     h("ul", { class: "tally" }, h("li", { class: "tile" }, h("b", {}, nodes.total.toLocaleString("en-US")), h("span", {}, "in all")), ...order.map((status) => h("li", { class: `tile ${status}${nodes[status] ? "" : " none"}` },
       h("b", {}, nodes[status].toLocaleString("en-US")), h("span", {}, status === "working" ? "under way" : status === "converged" ? "as wanted" : status)))),

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from layercake.api.gate import SESSION
 from layercake.api.route import CALLER, Reach, route
 from layercake.dashboard.pages import PATH
 from layercake.features.access.answers import SessionShown, TicketShown
@@ -28,12 +29,12 @@ class SessionRoutes:
         self._sessions = sessions
         self._access = access
 
-    @route("GET", "/v1/session", Role.VIEWER, Reach.NONE, returns=SessionShown)
+    @route("GET", SESSION, Role.VIEWER, Reach.NONE, returns=SessionShown)
     async def who(self, request: web.Request, body: None) -> Any:
         """Who asks: the name and role of a session or token."""
         return shown(request[CALLER])
 
-    @route("DELETE", "/v1/session", Role.VIEWER, Reach.NONE, returns=SessionShown)
+    @route("DELETE", SESSION, Role.VIEWER, Reach.NONE, returns=SessionShown)
     async def end(self, request: web.Request, body: None) -> Any:
         """End a browser's session."""
         response = web.json_response(shown(request[CALLER]), headers={"Cache-Control": "no-store"})

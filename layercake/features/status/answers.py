@@ -10,12 +10,15 @@ from layercake.features.rolls.answers import RollShown
 
 
 class NodeCounts(msgspec.Struct):
-    """How many nodes are how. `maintenance`: as wanted, and a person works on them."""
+    """How many nodes are how. `maintenance`: as wanted, and a person works on them; `waiting`: a
+    step failed, and is tried again; `held`: the head holds back, as in an outage."""
 
     total: int
     converged: int
     maintenance: int
     working: int
+    waiting: int
+    held: int
     quarantined: int
     blocked: int
     asking: int

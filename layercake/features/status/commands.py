@@ -24,7 +24,7 @@ from layercake.client.output import (
     parse_duration,
 )
 from layercake.features.guard.commands import outage_line
-from layercake.features.rolls.commands import roll_line
+from layercake.features.rolls.commands import OVER, roll_line
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import OperationFailed
 
@@ -173,6 +173,14 @@ def report(app: App, last_: str, file: Path | None) -> Answer:
     return Answer(answer, f"written to {file}")
 
 
+_SELDOM = (
+    ("waiting", "waiting"),
+    ("held", "held"),
+    ("blocked", "blocked"),
+    ("maintenance", "in maintenance"),
+    ("asking", "need a person"),
+)
+"""What is told of nodes if there are any, and the words for it."""
 _SERVICES = (
     Column("SERVICE"),
     Column("STATE", styled=True),
@@ -197,6 +205,7 @@ def _database(view: Mapping[str, Any]) -> str:
 def status(app: App) -> Answer:
     """Show how the head, its services and the nodes are."""
     answer = app.head.get("/v1/status")
+    going = [one for one in app.head.get("/v1/rolls")["rolls"] if one["state"] not in OVER]
 
     def show(out: Output) -> None:
         out.line(
@@ -206,6 +215,8 @@ def status(app: App) -> Answer:
         )
         out.line(_nodes_line(answer["nodes"]))
         _show_guard(out, answer["guard"])
+        for one in going:
+            out.line(roll_line(one))
         _show_troubles(out, answer)
         out.line("")
         rows = [_service_row(service) for service in answer["services"]]
@@ -215,14 +226,9 @@ def status(app: App) -> Answer:
 
 
 def _nodes_line(nodes: Mapping[str, Any]) -> str:
-    asking = nodes.get("asking")
-    maintained = nodes.get("maintenance")
-    return (
-        f"nodes     {nodes['total']}: {nodes['converged']} converged, {nodes['working']} working, "
-        f"{nodes['quarantined']} quarantined"
-        + (f", {maintained} in maintenance" if maintained else "")
-        + (f", {asking} need a person" if asking else "")
-    )
+    always = (f"{nodes[name]} {name}" for name in ("converged", "working", "quarantined"))
+    others = (f"{nodes[name]} {text}" for name, text in _SELDOM if nodes.get(name))
+    return f"nodes     {nodes['total']}: {', '.join([*always, *others])}"
 
 
 def _show_guard(out: Output, guard: Mapping[str, Any]) -> None:

@@ -171,7 +171,6 @@ async def head_status(
         }
         for s in of.services.status.values()
     ]
-    working = counts[Status.WORKING] + counts[Status.WAITING] + counts[Status.HELD]
     return {
         "epoch": of.store.epoch,
         "uptime_s": round(time.monotonic() - of.started, 1),
@@ -180,7 +179,9 @@ async def head_status(
             "total": total,
             "converged": counts[Status.CONVERGED],
             "maintenance": counts[Status.MAINTENANCE],
-            "working": working,
+            "working": counts[Status.WORKING],
+            "waiting": counts[Status.WAITING],
+            "held": counts[Status.HELD],
             "quarantined": counts[Status.QUARANTINED],
             "blocked": counts[Status.BLOCKED],
             "asking": counts[Status.ASKING],
