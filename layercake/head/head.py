@@ -27,7 +27,8 @@ from layercake.fleet.store import Store
 from layercake.head.features import FEATURES
 from layercake.head.life import Life
 from layercake.head.loading import load_modules, section, served_address
-from layercake.head.settings import Settings
+from layercake.head.settings import DATABASE, Settings
+from layercake.heads.site import SharedSite
 from layercake.kernel.feature import Feature
 from layercake.kernel.kernel import Kernel, Part
 from layercake.kernel.lag import Lag
@@ -39,7 +40,7 @@ from layercake.modules.side import ModuleSide
 
 
 class Head:
-    """The parts of the head. `environ` is where {env: NAME} of the inventory is looked up."""
+    """The parts of the head. `environ` is for {env: NAME} of the inventory, `site` other heads."""
 
     def __init__(
         self,
@@ -48,13 +49,15 @@ class Head:
         clock: Clock | None = None,
         environ: Mapping[str, str] = os.environ,
         features: Sequence[Feature] = FEATURES,
+        site: SharedSite | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.settings = settings
+        self.site = site
         self.clock = clock or steady_clock()
         self.features = RunningFeatures()
         self.store = Store(self.clock, wall=clock or time.time)
-        self.database = Database(data_dir / "layercake.db", self.clock)
+        self.database = Database(data_dir / DATABASE, self.clock, site)
         self.authority = Authority(data_dir / "pki", settings.certificates.days)
         self.networks = SiteNetworks()
         self.vault = Vault(settings.secrets_in(data_dir), environ)
@@ -116,7 +119,7 @@ class Head:
             self.data_dir,
             self.settings,
             partial(section, self.settings),
-            partial(served_address, self.settings.heads, self.store, self.networks),
+            partial(served_address, self.settings.own_networks, self.store, self.networks),
             self.clock,
             self.store,
             self.table,

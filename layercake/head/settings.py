@@ -29,6 +29,7 @@ from layercake.features.remote.settings import FanOutSettings
 from layercake.features.webhooks.settings import WebhookSettings
 from layercake.head import modules
 from layercake.head.addresses import reached_at
+from layercake.heads.settings import HeadsSettings
 from layercake.inventory import structs
 from layercake.inventory.problems import Problems
 from layercake.inventory.yaml_marks import Table
@@ -39,6 +40,7 @@ from layercake.moduleapi.network import HeadAddress, fits
 from layercake.modules.declared import SiteModule
 
 FILE_NAME = "config.yaml"
+DATABASE = "layercake.db"
 USUAL = Path("/var/lib/layercake")
 ETC = Path("/etc/layercake")
 """The usual data directory. Its settings are in ETC, where an administrator looks for them, and
@@ -220,6 +222,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     fan_out: Annotated[
         FanOutSettings, Meta(description="Commands, logs and copies of many nodes at once.")
     ] = FanOutSettings()
+    heads: Annotated[HeadsSettings, Meta(description="Several heads of one site.")] = (
+        HeadsSettings()
+    )
     modules: Annotated[
         dict[str, SiteModule], Meta(description="The site's own modules, by name.")
     ] = {}
@@ -254,7 +259,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return str(ipaddress.IPv4Network(f"{self.address}/{self.prefix}", strict=False))
 
     @property
-    def heads(self) -> list[HeadAddress]:
+    def own_networks(self) -> list[HeadAddress]:
         """All the networks that the head is in, the first one first."""
         return [
             HeadAddress(interface=self.interface, address=self.address, prefix=self.prefix),
@@ -264,7 +269,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def addresses(self) -> list[str]:
         """The head's addresses, the first one first."""
-        return [own.address for own in self.heads]
+        return [own.address for own in self.own_networks]
 
     @property
     def agent_addresses(self) -> list[str]:
@@ -283,7 +288,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return (
             []
             if ipaddress.IPv4Address(self.address).is_loopback
-            else [str(own) for own in self.heads]
+            else [str(own) for own in self.own_networks]
         )
 
     def site(self, data_dir: Path) -> Site:
@@ -367,7 +372,7 @@ def _apart(root: Table, settings: Settings, problems: Problems) -> None:
                 "8 to 30 bits with IPv4, 64 with IPv6",
             )
             return
-        for other in settings.heads[:number]:
+        for other in settings.own_networks[:number]:
             if other.network.version == more.network.version and other.network.overlaps(
                 more.network
             ):
@@ -394,6 +399,7 @@ _NEWER = (
     "log_events",
     "logs",
     "fan_out",
+    "heads",
     "dashboard_url",
     "simulated",
 )

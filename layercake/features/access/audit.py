@@ -162,8 +162,8 @@ class Audit:
             "SELECT id, at, data, status, error FROM audit WHERE id > ? AND at >= ? ORDER BY "
             "id LIMIT ?"
         )
-        rows = await self._database.execute(
-            self._store, lambda db: db.execute(query, (after, since, limit)).fetchall()
+        rows = await self._database.history.read(
+            lambda db: db.execute(query, (after, since, limit)).fetchall()
         )
         return [
             msgspec.convert(

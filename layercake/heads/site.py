@@ -1,0 +1,203 @@
+"""This head among the heads of its site: follows, leads, and what the database writes through."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from layercake import __version__
+from layercake.fleet.persistence.changes import Changes
+from layercake.heads import replica
+from layercake.heads.etcd import Etcd, MemberStatus
+from layercake.heads.leadership import Leadership, Won
+from layercake.heads.lease import Lease, boottime
+from layercake.heads.log import Leader, SharedLog
+from layercake.heads.settings import HeadsSettings, read_seal, store_tls
+from layercake.heads.standby import HeadSays, Standby, keep_saying
+from layercake.heads.store_loop import StoreLoop
+from layercake.kraken.errors import LayercakeError
+
+log = logging.getLogger("layercake.heads")
+WHOLE_AFTER_BYTES = 64 << 20
+"""A whole copy is kept anew after so many bytes of changes, or twice what a copy has."""
+LOOK_S = 5.0
+STOP_S = 3.0
+
+
+class SharedSite:
+    """One head of several. Made and closed by `layercake serve`. `url` and `sync` are where people
+    and nodes reach it. Raises InputError for settings or files that cannot be used."""
+
+    def __init__(
+        self, data_dir: Path, settings: HeadsSettings, url: str, sync: str, database: Path
+    ) -> None:
+        self.name = settings.name
+        self._database = database
+        self._sync = sync
+        tls = store_tls(data_dir, settings.store)
+        self._seal = read_seal(data_dir)
+        self._loop = StoreLoop()
+        self._etcd = Etcd(settings.store, tls)
+        self._shared = SharedLog(self._etcd, settings.prefix, self._seal)
+        self._me = Leader(settings.name, url, 0.0)
+        self._power = Lease(data_dir, write=True)
+        self._power.set(0.0, 0.0)
+        self.standby = Standby(self._shared, self._database, self._me)
+        self.leadership: Leadership | None = None
+        self._whole_bytes = 0
+        self._whole_at = 0
+        self.lost = ""
+        """Why it leads no more; "" while it does."""
+
+    # -- its life
+
+    def begin(self) -> None:
+        """Tells the other heads of this one from now on."""
+        self._loop.begin(keep_saying(self._shared, self.name, self.says))
+
+    async def lead(self, lost: Callable[[], None]) -> Leadership:
+        """Follows until this head leads. `lost` is called in this loop when it does so no more.
+        Raises InputError for a copy of the database that cannot be used."""
+        here = asyncio.get_running_loop()
+        won = await self._loop.do(self.standby.wait_to_lead())
+
+        def over(why: str) -> None:
+            self.lost = why
+            log.error("this head leads no more: %s", why)
+            here.call_soon_threadsafe(lost)
+
+        self.leadership = await self._loop.do(self._begin_to_lead(won, over))
+        self._loop.begin(self._keep_whole(self.leadership))
+        return self.leadership
+
+    async def _begin_to_lead(self, won: Won, lost: Callable[[str], None]) -> Leadership:
+        leadership = Leadership(self._shared, self._me, won, self._power, lost)
+        self._keeping = asyncio.ensure_future(leadership.keep())
+        return leadership
+
+    async def hand_over(self, successor: str = "") -> None:
+        """Leads no more; `successor` shall, "" for any. Raises StoreAway and StoreRefused."""
+        if self.leadership is not None and not self.lost:
+            await self._loop.do(self.leadership.hand_over(successor))
+
+    def stopping(self) -> None:
+        """The head is about to stop: what it still writes does not wait for ever."""
+        if self.leadership is not None:
+            self.leadership.waits_until = boottime() + STOP_S
+
+    async def close(self) -> None:
+        """Hands over if this head leads, and ends all of it."""
+        self._power.set(0.0, 0.0)
+        try:
+            await self.hand_over()
+        except LayercakeError as error:
+            log.error("cannot hand over, the lease runs out: %s", error)
+        await self._loop.do(self._etcd.close())
+        await asyncio.to_thread(self._loop.stop)
+
+    # -- what the database asks (fleet.persistence.database.SharedLog)
+
+    def check(self) -> None:
+        """Raises OperationFailed if nothing can be written now."""
+        if self.leadership is not None:
+            self.leadership.check()
+
+    def write(self, written: Changes) -> tuple[int, str]:
+        """Has changes in the log; number and name of the entry. Raises OperationFailed: they are
+        not in it."""
+        if self.leadership is None:
+            raise RuntimeError("a head that does not lead writes")
+        end = self._loop.wait(self.leadership.append(written))
+        return end.number, end.name
+
+    # -- whole copies
+
+    async def _keep_whole(self, leadership: Leadership) -> None:
+        """Keeps a whole copy of the database in the store, anew when the log has grown much."""
+        known = False
+        while not self.lost:
+            try:
+                known = known or (await self._shared.state()).snapshot is not None
+                grown = leadership.appended_bytes - self._whole_at
+                if not known or grown > max(WHOLE_AFTER_BYTES, 2 * self._whole_bytes):
+                    await self._keep_one(leadership)
+            except LayercakeError as error:
+                log.error("cannot keep a whole copy of the database in the store: %s", error)
+            await asyncio.sleep(LOOK_S)
+
+    async def _keep_one(self, leadership: Leadership) -> None:
+        grown = leadership.appended_bytes
+        which, content = await asyncio.to_thread(replica.whole, self._database)
+        if await self._shared.keep_whole(leadership.term, which.number, which.name, content):
+            self._whole_bytes = len(content)
+            self._whole_at = grown
+
+    # -- what is told of it
+
+    def says(self) -> HeadSays:
+        """What there is to say of this head."""
+        leadership = self.leadership
+        leads = leadership is not None and not self.lost
+        return HeadSays(
+            head=self.name,
+            url=self._me.url,
+            version=__version__,
+            leads=leads,
+            entry=leadership.end.number if leads and leadership else self.standby.entry,
+            trouble=leadership.trouble if leads and leadership else self.standby.trouble,
+            at=time.time(),
+            sync=self._sync,
+        )
+
+    @property
+    def leader(self) -> Leader | None:
+        """Who leads, as a follower saw it last."""
+        state = self.standby.state
+        return state.leader if state else None
+
+    async def heads(self) -> list[HeadSays]:
+        """What the heads say of themselves. Raises StoreAway and StoreRefused."""
+        said = await self._loop.do(self._shared.said())
+        return [msgspec.json.decode(one, type=HeadSays) for one in said.values()]
+
+    async def members(self) -> list[MemberStatus]:
+        """How the members of the store are."""
+        return await self._loop.do(self._etcd.statuses())
+
+    async def view(self) -> SiteView:
+        """How the heads and their store are, as far as that is known here."""
+        trouble = ""
+        heads: list[HeadSays] = [self.says()]
+        try:
+            heads = await self.heads()
+        except LayercakeError as error:
+            trouble = error.message
+        leader = next((one for one in heads if one.leads), None)
+        return SiteView(
+            this=self.name,
+            leader=leader.head if leader else "",
+            epoch=self.leadership.epoch if self.leadership else 0,
+            entry=max((one.entry for one in heads), default=0),
+            heads=sorted(heads, key=lambda one: one.head),
+            members=await self.members(),
+            trouble=trouble,
+        )
+
+
+class SiteView(msgspec.Struct, frozen=True):
+    """The heads of a site: the one that answers, the one that leads ("" if none does), how many
+    leaders there have been, the newest entry of the log that a head has, what each says of itself,
+    and how the members of their store are."""
+
+    this: str
+    leader: str
+    epoch: int
+    entry: int
+    heads: list[HeadSays]
+    members: list[MemberStatus]
+    trouble: str = ""
