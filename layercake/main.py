@@ -18,6 +18,7 @@ from layercake.base.logs.journal import FIELDS
 from layercake.base.process import leave_no_core
 from layercake.base.secrets import without_secrets
 from layercake.base.tcp_listener import raise_file_limit
+from layercake.fleet import events
 from layercake.fleet.store import Event
 from layercake.head import lock
 from layercake.head import settings as head_settings
@@ -152,6 +153,10 @@ async def _lead(
     try:
         await head.start()
         await api.start()
+        if head.site is not None and head.site.leadership is not None:
+            epoch = head.site.leadership.epoch
+            text = f"{head.site.name} leads, in epoch {epoch}"
+            head.store.event(None, events.HEAD_LEADS, text, data={"epoch": epoch})
         said = f"nodes come to {settings.head_url}, people to {settings.socket}"
         log.info("serving %s: %s", head.data_dir, said)
         notifier.send("READY=1", f"STATUS={said}")

@@ -20,6 +20,7 @@ from layercake.kraken.errors import (
     Unreachable,
 )
 from layercake.kraken.events import EventKind
+from layercake.moduleapi.lease import permit_of
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from powerman import events
@@ -98,7 +99,11 @@ class PowerService(Service):
         self._link = link
         self._lanes = Lanes.of(self._settings.workers)
         self.shared = Shared(
-            Web(), PyghmiPool(), SimLine(Path(site.data_dir) / SOCKET), Programs(settings.programs)
+            Web(),
+            PyghmiPool(),
+            SimLine(Path(site.data_dir) / SOCKET),
+            Programs(settings.programs),
+            permit_of(Path(site.data_dir)),
         )
         self.medium_server = MediumServer(Path(site.data_dir) / FILE, settings.media_port)
         self.consoles = Consoles(Path(site.data_dir), settings.console, link, self._spawn)

@@ -58,6 +58,7 @@ COMMANDS = {
     "profile": "layercake.cli.boot_build",
     "boot-media": "layercake.cli.boot_build",
     "authority": "layercake.features.authority.commands",
+    "heads": "layercake.features.heads.commands",
     "check": "layercake.cli.check",
     "backup": "layercake.cli.head",
     "restore": "layercake.cli.head",

@@ -139,6 +139,7 @@ class Head:
             self.membership,
             Lag(),
             self.features,
+            self.site,
         )
 
     def part(self, kind: type[Part]) -> Part:

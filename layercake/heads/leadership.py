@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from layercake.fleet.persistence.changes import Changes, encode
 from layercake.heads.etcd import StoreAway
-from layercake.heads.lease import Lease, boottime
 from layercake.heads.log import End, Leader, LogState, SharedLog, Term
 from layercake.kraken.errors import OperationFailed
+from layercake.moduleapi.lease import Lease, boottime
 
 log = logging.getLogger("layercake.heads")
 TTL_S = 5

@@ -15,18 +15,33 @@ from layercake.fleet.persistence.changes import Changes
 from layercake.heads import replica
 from layercake.heads.etcd import Etcd, MemberStatus
 from layercake.heads.leadership import Leadership, Won
-from layercake.heads.lease import Lease, boottime
 from layercake.heads.log import Leader, SharedLog
 from layercake.heads.settings import HeadsSettings, read_seal, store_tls
 from layercake.heads.standby import HeadSays, Standby, keep_saying
 from layercake.heads.store_loop import StoreLoop
 from layercake.kraken.errors import LayercakeError
+from layercake.moduleapi.lease import Lease, boottime
 
 log = logging.getLogger("layercake.heads")
 WHOLE_AFTER_BYTES = 64 << 20
 """A whole copy is kept anew after so many bytes of changes, or twice what a copy has."""
 LOOK_S = 5.0
 STOP_S = 3.0
+
+
+class HeadsShown(msgspec.Struct, frozen=True):
+    """The heads of a site: the one that answers, the one that leads ("" if none does), how many
+    leaders there have been, the newest entry of the log that a head has, what each says of itself,
+    and how the members of their store are. `trouble` is why that is not known, "" if it is. A site
+    with one head has none of it."""
+
+    this: str
+    leader: str
+    epoch: int
+    entry: int
+    heads: list[HeadSays]
+    members: list[MemberStatus]
+    trouble: str = ""
 
 
 class SharedSite:
@@ -102,6 +117,18 @@ class SharedSite:
 
     # -- what the database asks (fleet.persistence.database.SharedLog)
 
+    @property
+    def why_not(self) -> str:
+        """Why nothing may be begun on machines now, "" if something may."""
+        if self.leadership is None:
+            return "this head follows"
+        try:
+            self.leadership.check()
+            self._power.left_s()
+        except LayercakeError as error:
+            return error.message
+        return ""
+
     def check(self) -> None:
         """Raises OperationFailed if nothing can be written now."""
         if self.leadership is not None:
@@ -160,44 +187,32 @@ class SharedSite:
         state = self.standby.state
         return state.leader if state else None
 
-    async def heads(self) -> list[HeadSays]:
-        """What the heads say of themselves. Raises StoreAway and StoreRefused."""
-        said = await self._loop.do(self._shared.said())
-        return [msgspec.json.decode(one, type=HeadSays) for one in said.values()]
-
     async def members(self) -> list[MemberStatus]:
         """How the members of the store are."""
         return await self._loop.do(self._etcd.statuses())
 
-    async def view(self) -> SiteView:
+    async def view(self) -> HeadsShown:
         """How the heads and their store are, as far as that is known here."""
         trouble = ""
-        heads: list[HeadSays] = [self.says()]
+        epoch = 0
+        leader = ""
+        heads = [self.says()]
         try:
-            heads = await self.heads()
-        except LayercakeError as error:
-            trouble = error.message
-        leader = next((one for one in heads if one.leads), None)
-        return SiteView(
+            state = await self._loop.do(self._shared.state())
+            epoch = state.epoch
+            leader = state.leader.head if state.leader else ""
+            said = await self._loop.do(self._shared.said())
+            heads = [msgspec.json.decode(one, type=HeadSays) for one in said.values()]
+        except (LayercakeError, msgspec.MsgspecError) as error:
+            trouble = str(error)
+        # One that was killed has said before that it leads.
+        heads = [msgspec.structs.replace(one, leads=one.head == leader) for one in heads]
+        return HeadsShown(
             this=self.name,
-            leader=leader.head if leader else "",
-            epoch=self.leadership.epoch if self.leadership else 0,
+            leader=leader,
+            epoch=epoch,
             entry=max((one.entry for one in heads), default=0),
             heads=sorted(heads, key=lambda one: one.head),
             members=await self.members(),
             trouble=trouble,
         )
-
-
-class SiteView(msgspec.Struct, frozen=True):
-    """The heads of a site: the one that answers, the one that leads ("" if none does), how many
-    leaders there have been, the newest entry of the log that a head has, what each says of itself,
-    and how the members of their store are."""
-
-    this: str
-    leader: str
-    epoch: int
-    entry: int
-    heads: list[HeadSays]
-    members: list[MemberStatus]
-    trouble: str = ""

@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 
 from layercake.heads.leadership import TTL_S, Won
-from layercake.heads.lease import boottime
 from layercake.heads.log import Leader, LogState, SharedLog
 from layercake.heads.replica import Replica
 from layercake.kraken.errors import LayercakeError
+from layercake.moduleapi.lease import boottime
 
 log = logging.getLogger("layercake.heads")
 POLL_S = 0.5

@@ -22,6 +22,7 @@ from layercake.fleet.networks import SiteNetworks
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
+from layercake.heads.site import SharedSite
 from layercake.kernel.feature import Feature, in_order
 from layercake.kernel.lag import Lag
 from layercake.kernel.membership import Membership
@@ -80,7 +81,8 @@ class SiteSettings(Protocol):
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """`section` gives the settings of a module or a feature, `serves` the head's address for a
-    node by its id, as it stands before a port. `running` are the features."""
+    node by its id, as it stands before a port. `running` are the features, `site` this head among
+    others of its site."""
 
     data_dir: Path
     settings: SiteSettings
@@ -105,6 +107,7 @@ class Kernel:
     membership: Membership
     lag: Lag
     running: RunningFeatures
+    site: SharedSite | None = None
     _parts: dict[type, object] = field(default_factory=dict)
 
     def start(self, features: Iterable[Feature]) -> None:

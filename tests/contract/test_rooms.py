@@ -127,6 +127,7 @@ FEATURES = NOUNS | {
     "access",
     "authority",
     "disks",
+    "heads",
     "logs",
     "remote",
     "slurm",

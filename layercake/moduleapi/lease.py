@@ -10,6 +10,7 @@ import mmap
 import os
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from layercake.kraken.errors import Refused
@@ -49,8 +50,9 @@ class Lease:
         begins, ends = _UNTIL.unpack_from(self._memory, 0)
         return begins, ends
 
-    def check(self) -> None:
-        """To be called right before each action. Raises Refused outside of these times."""
+    def left_s(self) -> float:
+        """For how many seconds power actions may still be sent. Raises Refused if they may not be
+        now: to be asked right before each of them."""
         begins, ends = self.times()
         now = boottime()
         if now >= ends:
@@ -63,12 +65,21 @@ class Lease:
                 f"cannot switch power for {begins - now:.0f} s yet: this head has just begun to "
                 "lead, and looks first at what the one before it has done"
             )
+        return ends - now
 
 
-def lease_of(data_dir: Path) -> Lease | None:
-    """The lease of a head that shares its site with others; None for one that is alone. Raises
-    OSError."""
+Permit = Callable[[], float]
+"""For how many seconds power actions may still be sent; raises Refused if they may not be now."""
+
+
+def always() -> float:
+    """The permit of a head that is alone."""
+    return float("inf")
+
+
+def permit_of(data_dir: Path) -> Permit:
+    """The permit of the head with this data directory. Raises OSError."""
     try:
-        return Lease(data_dir)
+        return Lease(data_dir).left_s
     except FileNotFoundError:
-        return None
+        return always

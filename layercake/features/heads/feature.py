@@ -1,0 +1,16 @@
+"""The heads of a site, for people."""
+
+from __future__ import annotations
+
+from layercake.features.heads.operations import HeadChanges
+from layercake.features.heads.routes import HeadRoutes
+from layercake.kernel.feature import Feature, Running
+from layercake.kernel.kernel import Kernel
+
+
+def _start(kernel: Kernel) -> Running:
+    heads = HeadChanges(kernel.site, kernel.store)
+    return Running((heads,), routes=(HeadRoutes(heads),))
+
+
+FEATURE = Feature("heads", _start, routes=(HeadRoutes,))
