@@ -116,7 +116,7 @@ class Replica:
         if self.number:
             aside = self._path.with_name(f"{self._path.name}.{time.strftime('%Y%m%dT%H%M%S')}")
             log.warning("the copy starts anew: %s; what it was is kept as %s", why, aside)
-            self._path.replace(aside)
+            write_atomic(aside, schema.copy(self._path), mode=0o600, durable=True)
         for suffix in ("-wal", "-shm"):
             self._path.with_name(f"{self._path.name}{suffix}").unlink(missing_ok=True)
         write_atomic(self._path, content, mode=0o600, durable=True)

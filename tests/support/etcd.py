@@ -56,6 +56,12 @@ class EtcdMembers:
                     member.command(peers, existing=False), stdout=output, stderr=output
                 )
 
+    def start_missing(self) -> None:
+        """Starts those that were killed, and waits until all answer."""
+        if gone := set(range(len(self.members))) - self._processes.keys():
+            self.start(*gone)
+        self.wait()
+
     def wait(self, *numbers: int) -> None:
         """Waits until these answer, or all."""
         for number in numbers or range(len(self.members)):
