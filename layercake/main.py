@@ -13,6 +13,7 @@ from pathlib import Path
 
 from layercake.agents.pki import Authority
 from layercake.api.caller import printable
+from layercake.base.lease import Lease
 from layercake.base.logs import lines
 from layercake.base.logs.journal import FIELDS
 from layercake.base.process import leave_no_core
@@ -116,6 +117,7 @@ def _site(data_dir: Path, settings: Settings) -> SharedSite | None:
         settings.people_url,
         f"{settings.address}:{settings.sync.port}",
         data_dir / head_settings.DATABASE,
+        Lease(data_dir, write=True),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from layercake.base.lease import permit_of
 from layercake.kraken.errors import (
     InputError,
     LayercakeError,
@@ -20,7 +21,6 @@ from layercake.kraken.errors import (
     Unreachable,
 )
 from layercake.kraken.events import EventKind
-from layercake.moduleapi.lease import permit_of
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from powerman import events

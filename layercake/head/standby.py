@@ -33,10 +33,10 @@ class StandbyServer:
     async def start(self) -> None:
         """Opens the Unix socket and the TLS port. Raises OSError and OperationFailed."""
         settings = self._settings
-        people = self._server(Limits(known=200, most=200), self._here)
+        people = self._server(Limits(known=200, most=200), self._serve_local)
         await people.open(listen(settings), local=True)
         self._authority.renew(*settings.certificate_names)
-        network = self._server(Limits().beside(settings.addresses), self._elsewhere)
+        network = self._server(Limits().beside(settings.addresses), self._serve_network)
         own = tcp_listener.bound_sockets(
             [settings.api_listen] if settings.api_listen else list(settings.addresses),
             settings.api_port,
@@ -55,7 +55,7 @@ class StandbyServer:
         self._servers.append(server)
         return server
 
-    async def _here(self, request: web.Request) -> web.Response:
+    async def _serve_local(self, request: web.Request) -> web.Response:
         """On this machine: how the heads are, and nothing else."""
         if request.path == "/v1/heads" and request.method == "GET":
             return web.Response(
@@ -63,7 +63,7 @@ class StandbyServer:
             )
         return self._follows()
 
-    async def _elsewhere(self, request: web.Request) -> web.Response:
+    async def _serve_network(self, request: web.Request) -> web.Response:
         """Over the network: people's programs go on to the leader. A node looks for it itself."""
         if request.path.startswith(OF_NODES):
             if request.transport is not None:

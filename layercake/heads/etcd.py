@@ -98,7 +98,7 @@ def modified_at(key: bytes, revision: int) -> dict[str, Any]:
     return {"key": _text(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
 
 
-def put(key: bytes, value: bytes, lease: int = 0) -> dict[str, Any]:
+def put_key(key: bytes, value: bytes, lease: int = 0) -> dict[str, Any]:
     """Writes a key; with a lease, for as long as that lasts."""
     request: dict[str, Any] = {"key": _text(key), "value": _text(value)}
     if lease:
@@ -106,12 +106,12 @@ def put(key: bytes, value: bytes, lease: int = 0) -> dict[str, Any]:
     return {"request_put": request}
 
 
-def delete(key: bytes, end: bytes = b"") -> dict[str, Any]:
+def delete_keys(key: bytes, end: bytes = b"") -> dict[str, Any]:
     """Deletes a key, or all from it to before `end`."""
     return {"request_delete_range": _range(key, end)}
 
 
-def get(key: bytes, end: bytes = b"", limit: int = 0) -> dict[str, Any]:
+def get_keys(key: bytes, end: bytes = b"", limit: int = 0) -> dict[str, Any]:
     """Reads a key, or all from it to before `end`."""
     return {"request_range": {**_range(key, end), "limit": str(limit)}}
 
@@ -153,7 +153,7 @@ class Etcd:
         """Where the members are, the one that is asked first before the others."""
         return tuple(self._endpoints)
 
-    def ask(self, endpoints: Sequence[str]) -> None:
+    def use_endpoints(self, endpoints: Sequence[str]) -> None:
         """Asks these members from now on."""
         kept = [e for e in self._endpoints if e in endpoints]
         self._endpoints = kept + [e for e in endpoints if e not in kept]
@@ -182,7 +182,7 @@ class Etcd:
     async def read(self, key: bytes, end: bytes = b"", limit: int = 0) -> tuple[KeyValue, ...]:
         """The keys of a range in order, as the majority of the members has them now. Raises
         StoreAway and StoreRefused."""
-        answer = await self.transaction((), [get(key, end, limit)])
+        answer = await self.transaction((), [get_keys(key, end, limit)])
         return answer.found[0]
 
     async def grant(self, seconds: int) -> int:
@@ -243,8 +243,8 @@ class Etcd:
 
     async def _status(self, endpoint: str) -> MemberStatus:
         try:
-            said = await self._ask(endpoint, "maintenance/status", {})
-            alarms = await self._ask(endpoint, "maintenance/alarm", {"action": "GET"})
+            said = await self._request(endpoint, "maintenance/status", {})
+            alarms = await self._request(endpoint, "maintenance/alarm", {"action": "GET"})
         except OperationFailed as error:
             return MemberStatus(endpoint, trouble=error.message)
         own = said["header"].get("member_id")
@@ -267,7 +267,7 @@ class Etcd:
         troubles = []
         for endpoint in tuple(self._endpoints):
             try:
-                return await self._ask(endpoint, path, body)
+                return await self._request(endpoint, path, body)
             except StoreAway as error:
                 troubles.append(error.message)
                 self._endpoints.remove(endpoint)
@@ -277,7 +277,7 @@ class Etcd:
             hint="see `layercake heads`: it needs more than half of its members",
         )
 
-    async def _ask(self, endpoint: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def _request(self, endpoint: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         try:
             async with (
                 asyncio.timeout(CALL_S),

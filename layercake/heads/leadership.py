@@ -9,12 +9,13 @@ import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
+from layercake.base.clock import boottime
 from layercake.fleet.persistence.changes import Changes, encode
 from layercake.heads.etcd import StoreAway
 from layercake.heads.log import End, Leader, LogState, SharedLog, Term
 from layercake.kraken.errors import OperationFailed
-from layercake.moduleapi.lease import Lease, boottime
 
 log = logging.getLogger("layercake.heads")
 TTL_S = 5
@@ -28,6 +29,16 @@ AGAIN_S = 0.2
 
 class Deposed(OperationFailed):
     """Another head leads."""
+
+
+class PowerLease(Protocol):
+    """What lets the module that switches machines do so (layercake.base.lease)."""
+
+    def set(self, begins: float, ends: float) -> None:
+        """Power actions may be sent between these times (CLOCK_BOOTTIME)."""
+
+    def left_s(self) -> float:
+        """For how many seconds still. Raises Refused if they may not be now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,12 @@ class Leadership:
     more. `append` is for the thread that writes the database; the rest for any thread."""
 
     def __init__(
-        self, shared: SharedLog, me: Leader, won: Won, power: Lease, lost: Callable[[str], None]
+        self,
+        shared: SharedLog,
+        me: Leader,
+        won: Won,
+        power: PowerLease,
+        lost: Callable[[str], None],
     ) -> None:
         self._shared = shared
         self._me = me
@@ -85,7 +101,7 @@ class Leadership:
 
     # -- the lease
 
-    async def keep(self) -> None:
+    async def keep_lease(self) -> None:
         """Keeps the lease until it is lost to another head."""
         while not self._over:
             asked = boottime()
@@ -182,7 +198,9 @@ class Leadership:
         if self._over:
             raise Deposed(f"cannot change anything: this head leads no more: {self._over}")
         if self._term == term:
-            await asyncio.sleep(AGAIN_S)  # the lease has ended; `keep` leads again, or finds who
+            await asyncio.sleep(
+                AGAIN_S
+            )  # the lease has ended; `keep_lease` leads again, or finds who
 
 
 def _who_leads(state: LogState) -> str:

@@ -153,7 +153,7 @@ class SharedLog:
         return self._state(answer.found)
 
     def _reads(self) -> list[dict[str, object]]:
-        return [etcd.get(self._key(name)) for name in _READ]
+        return [etcd.get_keys(self._key(name)) for name in _READ]
 
     @staticmethod
     def _state(found: Sequence[Sequence[KeyValue]]) -> LogState:
@@ -183,8 +183,8 @@ class SharedLog:
                 etcd.modified_at(self._key("now/epoch"), state.epoch_modified),
             ],
             [
-                etcd.put(self._key("now/leader"), msgspec.json.encode(leader), lease),
-                etcd.put(self._key("now/epoch"), str(epoch).encode()),
+                etcd.put_key(self._key("now/leader"), msgspec.json.encode(leader), lease),
+                etcd.put_key(self._key("now/epoch"), str(epoch).encode()),
             ],
         )
         return Term(answer.revision, epoch) if answer.succeeded else None
@@ -197,15 +197,15 @@ class SharedLog:
         parts = _parts(self._seal.close(data, f"log {number} {name}".encode()))
         fence = [etcd.created_at(self._key("now/leader"), term.created)]
         for at, part in enumerate(parts[:-1]):
-            put = etcd.put(self._key(f"part/{number:016x}/{name}/{at:04x}"), part)
+            put = etcd.put_key(self._key(f"part/{number:016x}/{name}/{at:04x}"), part)
             if not (await self.store.transaction(fence, [put])).succeeded:
                 return await self.state()
         last = _encode(_Last(name, len(parts), parts[-1]))
         answer = await self.store.transaction(
             [*fence, etcd.modified_at(self._key("now/end"), end.modified)],
             [
-                etcd.put(self._key(f"log/{number:016x}"), last),
-                etcd.put(self._key("now/end"), _encode((number, name))),
+                etcd.put_key(self._key(f"log/{number:016x}"), last),
+                etcd.put_key(self._key("now/end"), _encode((number, name))),
             ],
             self._reads(),
         )
@@ -250,18 +250,18 @@ class SharedLog:
         fence = [etcd.created_at(self._key("now/leader"), term.created)]
         parts = _parts(self._seal.close(content, f"whole {number} {name}".encode()))
         for at, part in enumerate(parts):
-            put = etcd.put(self._key(f"{place}{at:04x}"), part)
+            put = etcd.put_key(self._key(f"{place}{at:04x}"), part)
             if not (await self.store.transaction(fence, [put])).succeeded:
                 return False
         snapshot = msgspec.json.encode(Snapshot(number, name, len(parts)))
         forget = [
-            etcd.put(self._key("snapshot"), snapshot),
-            etcd.delete(self._key("log/"), self._key(f"log/{number + 1:016x}")),
-            etcd.delete(self._key("part/"), self._key(f"part/{number + 1:016x}")),
+            etcd.put_key(self._key("snapshot"), snapshot),
+            etcd.delete_keys(self._key("log/"), self._key(f"log/{number + 1:016x}")),
+            etcd.delete_keys(self._key("part/"), self._key(f"part/{number + 1:016x}")),
         ]
         if before is not None and (before.number, before.name) != (number, name):
             old = self._key(f"whole/{before.number:016x}/{before.name}/")
-            forget.append(etcd.delete(old, etcd.after(old)))
+            forget.append(etcd.delete_keys(old, etcd.after(old)))
         return (await self.store.transaction(fence, forget)).succeeded
 
     async def whole(self, snapshot: Snapshot) -> bytes:
@@ -275,16 +275,16 @@ class SharedLog:
         """Ends a time of being the leader; for as long as the lease lasts only `successor` leads
         then. Raises StoreAway and StoreRefused."""
         key = self._key("now/leader")
-        then = [etcd.delete(key)]
+        then = [etcd.delete_keys(key)]
         if successor:
-            then.append(etcd.put(self._key("now/next"), successor.encode(), lease))
+            then.append(etcd.put_key(self._key("now/next"), successor.encode(), lease))
         await self.store.transaction([etcd.created_at(key, term.created)], then)
 
-    async def say(self, head: str, about: bytes, lease: int) -> None:
+    async def publish(self, head: str, about: bytes, lease: int) -> None:
         """What a head says of itself. Raises StoreAway and StoreRefused."""
-        await self.store.transaction((), [etcd.put(self._key(f"heads/{head}"), about, lease)])
+        await self.store.transaction((), [etcd.put_key(self._key(f"heads/{head}"), about, lease)])
 
-    async def said(self) -> dict[str, bytes]:
+    async def published(self) -> dict[str, bytes]:
         """What the heads say of themselves, by name. Raises StoreAway and StoreRefused."""
         where = self._key("heads/")
         pairs = await self.store.read(where, etcd.after(where))

@@ -27,7 +27,8 @@ class Replica:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db = self._open()
-        self.number, self.name = changes.place(self._db)
+        self.place = changes.place(self._db)
+        """Number and name of the newest entry that it has."""
         self._verified = False
 
     def _open(self) -> sqlite3.Connection:
@@ -38,9 +39,9 @@ class Replica:
         self._db.close()
 
     @property
-    def place(self) -> tuple[int, str]:
-        """Number and name of the newest entry that it has."""
-        return self.number, self.name
+    def number(self) -> int:
+        """The number of the newest entry that it has, 0 for none."""
+        return self.place[0]
 
     async def catch_up(self, shared: SharedLog, state: LogState) -> None:
         """Has all entries of the log as it was seen. Raises StoreAway and StoreRefused; Ahead for a
@@ -64,7 +65,7 @@ class Replica:
                 await self._start_anew(shared, state, f"entry {self.number + 1} is kept no more")
                 continue
             for entry in found:
-                self._put(entry.number, entry.name, entry.data)
+                self._apply_entry(entry.number, entry.name, entry.data)
 
     async def _verify(self, shared: SharedLog, state: LogState) -> None:
         """What this copy has is what the log has: another head may have written another entry of
@@ -74,15 +75,15 @@ class Replica:
             if snapshot is not None:
                 await self._start_anew(shared, state, "it is new, or was away for long")
         elif snapshot is not None and self.number == snapshot.number:
-            if self.name != snapshot.name:
+            if self.place[1] != snapshot.name:
                 await self._start_anew(shared, state, f"its entry {self.number} is another one")
         else:
             own = await shared.entries(self.number - 1, self.number)
-            if not own or own[0].name != self.name:
+            if not own or own[0].name != self.place[1]:
                 await self._start_anew(shared, state, f"its entry {self.number} is another one")
         self._verified = True
 
-    def _put(self, number: int, name: str, data: bytes) -> None:
+    def _apply_entry(self, number: int, name: str, data: bytes) -> None:
         """Puts one entry in."""
         found = changes.decode(data)
         if found.schema > schema.SCHEMA_VERSION:
@@ -102,7 +103,7 @@ class Replica:
                 f"cannot follow: {self._path} cannot be written: {error}",
                 hint=schema.hint_of(error),
             ) from None
-        self.number, self.name = number, name
+        self.place = number, name
 
     async def _start_anew(self, shared: SharedLog, state: LogState, why: str) -> None:
         """Takes the whole copy that the store has. What was here is kept beside it if it has
@@ -122,7 +123,7 @@ class Replica:
         write_atomic(self._path, content, mode=0o600, durable=True)
         self._db = self._open()
         changes.set_place(self._db, snapshot.number, snapshot.name)
-        self.number, self.name = snapshot.number, snapshot.name
+        self.place = snapshot.number, snapshot.name
 
 
 def whole(path: Path) -> tuple[Snapshot, bytes]:

@@ -11,16 +11,16 @@ from pathlib import Path
 import msgspec
 
 from layercake import __version__
+from layercake.base.clock import boottime
 from layercake.fleet.persistence.changes import Changes
 from layercake.heads import replica
 from layercake.heads.etcd import Etcd, MemberStatus
-from layercake.heads.leadership import Leadership, Won
+from layercake.heads.leadership import Leadership, PowerLease, Won
 from layercake.heads.log import Leader, SharedLog
 from layercake.heads.settings import HeadsSettings, read_seal, store_tls
 from layercake.heads.standby import HeadSays, Standby, keep_saying
 from layercake.heads.store_loop import StoreLoop
 from layercake.kraken.errors import LayercakeError
-from layercake.moduleapi.lease import Lease, boottime
 
 log = logging.getLogger("layercake.heads")
 WHOLE_AFTER_BYTES = 64 << 20
@@ -49,19 +49,22 @@ class SharedSite:
     and nodes reach it. Raises InputError for settings or files that cannot be used."""
 
     def __init__(
-        self, data_dir: Path, settings: HeadsSettings, url: str, sync: str, database: Path
+        self,
+        data_dir: Path,
+        settings: HeadsSettings,
+        url: str,
+        sync: str,
+        database: Path,
+        power: PowerLease,
     ) -> None:
         self.name = settings.name
         self._database = database
         self._sync = sync
-        tls = store_tls(data_dir, settings.store)
-        self._seal = read_seal(data_dir)
+        self._etcd = Etcd(settings.store, store_tls(data_dir, settings.store))
+        self._shared = SharedLog(self._etcd, settings.prefix, read_seal(data_dir))
         self._loop = StoreLoop()
-        self._etcd = Etcd(settings.store, tls)
-        self._shared = SharedLog(self._etcd, settings.prefix, self._seal)
         self._me = Leader(settings.name, url, 0.0)
-        self._power = Lease(data_dir, write=True)
-        self._power.set(0.0, 0.0)
+        self._power = power
         self.standby = Standby(self._shared, self._database, self._me)
         self.leadership: Leadership | None = None
         self._whole_bytes = 0
@@ -92,7 +95,7 @@ class SharedSite:
 
     async def _begin_to_lead(self, won: Won, lost: Callable[[str], None]) -> Leadership:
         leadership = Leadership(self._shared, self._me, won, self._power, lost)
-        self._keeping = asyncio.ensure_future(leadership.keep())
+        self._keeping = asyncio.ensure_future(leadership.keep_lease())
         return leadership
 
     async def hand_over(self, successor: str = "") -> None:
@@ -201,7 +204,7 @@ class SharedSite:
             state = await self._loop.do(self._shared.state())
             epoch = state.epoch
             leader = state.leader.head if state.leader else ""
-            said = await self._loop.do(self._shared.said())
+            said = await self._loop.do(self._shared.published())
             heads = [msgspec.json.decode(one, type=HeadSays) for one in said.values()]
         except (LayercakeError, msgspec.MsgspecError) as error:
             trouble = str(error)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
+from layercake.base.clock import boottime
 from layercake.heads.leadership import TTL_S, Won
 from layercake.heads.log import Leader, LogState, SharedLog
 from layercake.heads.replica import Replica
 from layercake.kraken.errors import LayercakeError
-from layercake.moduleapi.lease import boottime
 
 log = logging.getLogger("layercake.heads")
 POLL_S = 0.5
@@ -112,7 +112,7 @@ async def keep_saying(shared: SharedLog, head: str, about: Callable[[], HeadSays
         try:
             if not lease or not await shared.store.keep_alive(lease):
                 lease = await shared.store.grant(SAID_S)
-            await shared.say(head, msgspec.json.encode(about()), lease)
+            await shared.publish(head, msgspec.json.encode(about()), lease)
         except LayercakeError as error:
             lease = 0
             log.debug("cannot tell the other heads: %s", error)

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from layercake.base.lease import Permit, always
 from layercake.kraken.errors import OperationFailed, Unreachable
-from layercake.moduleapi.lease import Permit, always
 from powerman.driver import (
     Inspection,
     LogEntry,

@@ -17,8 +17,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from layercake.base.lease import Permit, always
 from layercake.kraken.errors import OperationFailed
-from layercake.moduleapi.lease import Permit, always
 from powerman.driver import (
     Inspection,
     LogEntry,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layercake.moduleapi.lease import Permit, always
+from layercake.base.lease import Permit, always
 from powerman.driver import PowerDriver
 from powerman.drivers.command import CommandDriver, Programs
 from powerman.drivers.sim import SimDriver, SimLine

@@ -8,8 +8,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from layercake.base.lease import Permit, always
 from layercake.kraken.errors import OperationFailed, Unreachable
-from layercake.moduleapi.lease import Permit, always
 from powerman.driver import (
     Inspection,
     LogEntry,

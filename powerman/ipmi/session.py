@@ -13,8 +13,8 @@ import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
+from layercake.base.lease import Permit, always
 from layercake.kraken.errors import OperationFailed, Unreachable
-from layercake.moduleapi.lease import Permit, always
 from powerman.driver import LoginRefused, NoSession, NotNow, Unsupported, login_refused
 from powerman.ipmi import rmcp
 from powerman.ipmi.line import Line, Pace

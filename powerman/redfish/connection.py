@@ -20,8 +20,8 @@ from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
+from layercake.base.lease import Permit, always
 from layercake.kraken.errors import LayercakeError, OperationFailed
-from layercake.moduleapi.lease import Permit, always
 from powerman.driver import SLOWEST_ANSWER_S, NotNow, Unsupported, login_refused, unreachable
 from powerman.inventory import TIMEOUT_S
 from powerman.redfish.causes import cannot_connect, http_cause

@@ -8,8 +8,8 @@ from typing import Any
 
 import aiohttp
 
+from layercake.base.lease import Permit, always
 from layercake.kraken.errors import OperationFailed
-from layercake.moduleapi.lease import Permit, always
 from powerman.driver import (
     Inspection,
     LogEntry,

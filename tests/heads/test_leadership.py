@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from layercake.base.clock import boottime
+from layercake.base.lease import Lease, permit_of
 from layercake.fleet.persistence.changes import Changes, TableChange, decode
 from layercake.heads.etcd import Answer, Etcd, StoreAway
 from layercake.heads.leadership import MARGIN_S, TTL_S, Deposed, Leadership, Won
 from layercake.heads.log import End, Leader, Seal, SharedLog
 from layercake.kraken.errors import Refused
-from layercake.moduleapi.lease import Lease, boottime, permit_of
 from tests.heads.test_log import ME, OTHER
 from tests.support.collectors import until
 from tests.support.etcd import EtcdMembers
@@ -56,7 +57,7 @@ class Leading:
         won = Won(term, lease, asked, state.end)
         self.lease = lease
         self.leads = Leadership(self.shared, self.me, won, self.power, self.told.append)
-        self.keeping = asyncio.create_task(self.leads.keep())
+        self.keeping = asyncio.create_task(self.leads.keep_lease())
         return self.leads
 
     async def end(self) -> None:

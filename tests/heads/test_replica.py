@@ -36,7 +36,7 @@ class Writer:
         self.db.execute("BEGIN IMMEDIATE")
         for statement in statements:
             self.db.execute(statement)
-        written = self._capture.take()
+        written = self._capture.collect()
         assert written is not None
         name = f"e{self.end.number + 1}-{id(self)}"
         found = await self._shared.append(self.term, self.end, name, changes.encode(written))

@@ -79,7 +79,7 @@ class Capture:
                     f"BEGIN {notes} END"
                 )
 
-    def take(self) -> Changes | None:
+    def collect(self) -> Changes | None:
         """What the transaction that is under way has changed; None for nothing."""
         changes = []
         for table, key in self._tables.items():

@@ -392,7 +392,7 @@ class Database:
         """Ends what `_begin` has begun. Raises OperationFailed if the heads' log does not take it;
         it has not happened then."""
         if self._shared is not None and self._capture is not None:
-            written = self._capture.take()
+            written = self._capture.collect()
             if written is not None:
                 changes.set_place(self.connection, *self._shared.write(written))
         self.connection.execute("COMMIT")

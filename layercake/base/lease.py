@@ -9,24 +9,19 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from layercake.base.clock import boottime
 from layercake.kraken.errors import Refused
 
 FILE_NAME = "lease"
 _UNTIL = struct.Struct("<dd")
 
 
-def boottime() -> float:
-    """Seconds since this machine was started, those in which it was suspended too."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class Lease:
-    """From when until when power actions may be sent: 0 and 0 for not at all. One process writes
-    it, `may_act` reads it as it is at that moment."""
+    """From when until when power actions may be sent: 0 and 0, as a new one has it, for not at all.
+    One process writes it, others read it as it is at that moment."""
 
     def __init__(self, data_dir: Path, *, write: bool = False) -> None:
         path = data_dir / FILE_NAME
@@ -40,6 +35,8 @@ class Lease:
             self._memory = mmap.mmap(descriptor, _UNTIL.size, access=access)
         finally:
             os.close(descriptor)
+        if write:
+            self.set(0.0, 0.0)
 
     def set(self, begins: float, ends: float) -> None:
         """Power actions may be sent between these times."""
