@@ -11,7 +11,7 @@ import contextlib
 import json
 import ssl
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -199,7 +199,7 @@ class Etcd:
         """Ends a lease, and the keys that hang on it. Raises StoreAway and StoreRefused."""
         await self._call("lease/revoke", {"ID": str(lease)})
 
-    async def watch(self, key: bytes, end: bytes = b"") -> AsyncIterator[None]:
+    async def watch(self, key: bytes, end: bytes = b"") -> AsyncGenerator[None, None]:
         """Something in a range may have changed: a hint, which a member that is cut off does not
         give. Ends where the connection does."""
         request = {"create_request": _range(key, end)}

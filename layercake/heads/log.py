@@ -17,6 +17,7 @@ only while the leader is the one that it was, and `end` what it was.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import zlib
 from collections.abc import Sequence
@@ -293,5 +294,6 @@ class SharedLog:
     async def changed(self) -> None:
         """Returns when the leader or the end may have changed, or the watch has ended."""
         where = self._key("now/")
-        async for _ in self.store.watch(where, etcd.after(where)):
-            return
+        async with contextlib.aclosing(self.store.watch(where, etcd.after(where))) as hints:
+            async for _ in hints:
+                return

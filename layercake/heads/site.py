@@ -115,8 +115,7 @@ class SharedSite:
             await self.hand_over()
         except LayercakeError as error:
             log.error("cannot hand over, the lease runs out: %s", error)
-        await self._loop.do(self._etcd.close())
-        await asyncio.to_thread(self._loop.stop)
+        await asyncio.to_thread(self._loop.stop, self._etcd.close())
 
     # -- what the database asks (fleet.persistence.database.SharedLog)
 

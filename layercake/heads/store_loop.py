@@ -36,14 +36,16 @@ class StoreLoop:
         """Waits for work there, in a thread that is not the loop's."""
         return self.begin(work).result()
 
-    def stop(self) -> None:
-        """Ends what is under way there, and the thread."""
+    def stop(self, last: Coroutine[Any, Any, None]) -> None:
+        """Ends what is under way there, does what comes last, and ends the thread."""
 
         async def end() -> None:
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await last
+            await self._loop.shutdown_asyncgens()
 
         self.begin(end()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
