@@ -101,6 +101,7 @@ class DesiredState:
         then, too, nothing has changed."""
         self._database.check()
         async with self._turn:
+            self._database.check()
             transaction = Transaction(self._store, self._engine, revises=revises)
             yield transaction
             self.accepting(transaction)

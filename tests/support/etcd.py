@@ -20,7 +20,8 @@ NAMES = ("one", "two", "three")
 READY_S = 60.0
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """TCP ports of loopback that are free now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -32,7 +33,7 @@ class EtcdMembers:
     """The members, by number from 0 on."""
 
     def __init__(self, directory: Path, count: int = 3) -> None:
-        ports = _free_ports(2 * count)
+        ports = free_ports(2 * count)
         self.members = [
             Member(
                 name,

@@ -30,7 +30,7 @@ _APART_S = 2.0
 @click.group(invoke_without_command=True)
 @click.pass_context
 def heads(context: click.Context) -> None:
-    """The heads of this site: without a further word, which there are and how they are."""
+    """The heads of this site. Without a further word: which there are, and how they are."""
     if context.invoked_subcommand is None:
         context.exit(context.invoke(show))
 

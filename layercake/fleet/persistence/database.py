@@ -43,6 +43,9 @@ _AT_ONCE = 2000
 """How many records are put into words, and written by a flush, at a time: the words of 100,000 took
 150 MB."""
 _BY_ONE = 64
+ANSWER_S = 12.0
+"""Seconds after which who has asked for a change is told that it is not known whether it is done:
+more than STUCK_S, after which nothing else is begun."""
 FLUSH_S = 0.5
 """Seconds between two flushes; more after one that took long, as nodes change more than once."""
 FLUSH_REST = 4.0
@@ -173,6 +176,7 @@ class Database:
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="database")
         self.connection = open_database(path)
         self._shared = shared
+        self._unsure: set[asyncio.Task[Any]] = set()
         self._capture = changes.Capture(self.connection) if shared is not None else None
         self.history = History(path)
 
@@ -269,8 +273,11 @@ class Database:
             store.documents |= transaction.documents
             await whole(transaction.commit())
         else:
-            async with self._turn:
-                await whole(self._change(store, transaction))
+            await self._answered(self._change_in_turn(store, transaction))
+
+    async def _change_in_turn(self, store: Store, transaction: Transaction) -> None:
+        async with self._turn:
+            await whole(self._change(store, transaction))
 
     async def _change(self, store: Store, transaction: Transaction) -> None:
         async with _documents(
@@ -342,16 +349,42 @@ class Database:
             self._commit()
             return found
 
+        async def in_turn() -> T:
+            async with self._turn:
+                return await self._in_thread(store, alone)
+
         self.check()
-        async with self._turn:
-            return await self._in_thread(store, alone)
+        return await self._answered(in_turn())
+
+    async def _answered(self, work: Coroutine[Any, Any, T]) -> T:
+        """Awaits a write; one that waits for the log of the heads goes on alone after ANSWER_S,
+        and nothing else is accepted before it is known what became of it."""
+        if self._shared is None:
+            return await work
+        task = asyncio.ensure_future(work)
+        done, _ = await asyncio.wait([task], timeout=ANSWER_S)
+        if not done:
+            self._unsure.add(task)
+            task.add_done_callback(self._known)
+            raise OperationFailed(
+                "cannot say whether this was done: the store of the heads does not answer",
+                hint="look again when it does: `layercake heads`",
+            )
+        return task.result()
+
+    def _known(self, task: asyncio.Task[Any]) -> None:
+        self._unsure.discard(task)
+        error = None if task.cancelled() else task.exception()
+        log.warning("a write that was waited for %s", f"failed: {error}" if error else "is done")
 
     def check(self) -> None:
         """Raises OperationFailed while nothing can be written: the disk does not answer, or the log
         of the heads does not."""
-        if self.health.stuck:
+        if self._shared is not None:
+            self._shared.check()
+        if self.health.stuck or self._unsure:
             raise OperationFailed(
-                f"cannot change anything: {self.health.trouble}",
+                f"cannot change anything: {self.health.trouble or 'a write is under way'}",
                 hint="look at the disk: `df`, `dmesg`"
                 if self._shared is None
                 else "see `layercake heads`, and the disk: `df`, `dmesg`",
