@@ -23,10 +23,11 @@ from layercake.fleet.desired import DesiredState
 from layercake.fleet.engine import Engine
 from layercake.fleet.networks import SiteNetworks
 from layercake.fleet.persistence.database import Database
+from layercake.fleet.site_heads import SiteHeads
 from layercake.fleet.store import Store
 from layercake.head.features import FEATURES
 from layercake.head.life import Life
-from layercake.head.loading import load_modules, section, served_address
+from layercake.head.loading import load_modules, own_head, section, served_address
 from layercake.head.settings import DATABASE, Settings
 from layercake.heads.site import SharedSite
 from layercake.kernel.feature import Feature
@@ -60,6 +61,9 @@ class Head:
         self.database = Database(data_dir / DATABASE, self.clock, site)
         self.authority = Authority(data_dir / "pki", settings.certificates.days)
         self.networks = SiteNetworks()
+        self.heads = SiteHeads(
+            self.store, self.networks, own_head(settings), lambda: self.kernel.heads_changed()
+        )
         self.vault = Vault(settings.secrets_in(data_dir), environ)
         self.joining = Joining(
             self.store,
@@ -76,7 +80,7 @@ class Head:
             self.store,
             self.joining,
             self.vault,
-            self.networks,
+            self.heads,
             self.clock,
             self.features.decisions,
             lambda record, event: self.engine.post(record, event),
@@ -98,6 +102,7 @@ class Head:
         self.engine = Engine(store, modules.effects, self.clock, gate=lambda: decide.gate)
         self.sync = Sync(
             store,
+            self.heads,
             self.engine,
             self.settings.sync,
             self.settings.addresses,
@@ -129,9 +134,10 @@ class Head:
             self.sync,
             self.joining,
             NodeRequests(self.store, self.sync),
-            NodeLink(self.authority),
+            NodeLink(self.authority, self.heads),
             self.authority,
             self.networks,
+            self.heads,
             self.vault,
             self.modules,
             self.listener.manual_power,

@@ -1,5 +1,5 @@
 """etcd for the tests of several heads: the same three members, each test below a prefix of its
-own."""
+own; and the world of a head that has others beside it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from layercake.heads.etcd import Etcd
 from layercake.heads.log import Seal, SharedLog
 from tests.support.etcd import EtcdMembers, etcd_members
+from tests.support.world import World, opened
 
 _prefixes = itertools.count(1)
 
@@ -35,5 +36,7 @@ async def shared(members: EtcdMembers, prefix: str) -> AsyncIterator[SharedLog]:
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "layercake.db"
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """Ready with two nodes."""
+    async with opened(tmp_path) as found:
+        yield found

@@ -13,7 +13,7 @@ from layercake.base.histogram import Histogram
 from layercake.features.nodes.lists.causes import alike, what_of
 from layercake.features.nodes.lists.metrics import Page, process, states
 from layercake.features.status.views import Census, Observed
-from layercake.fleet.slices import slowly
+from layercake.kernel.slices import slowly
 from layercake.kraken.errors import LayercakeError
 
 CAUSES_S = 15.0
