@@ -24,6 +24,7 @@ from layercake.fleet.store import Event
 from layercake.head import lock
 from layercake.head import settings as head_settings
 from layercake.head.head import Head
+from layercake.head.loading import own_head
 from layercake.head.settings import Settings
 from layercake.head.standby import StandbyServer
 from layercake.heads.site import SharedSite
@@ -115,7 +116,7 @@ def _site(data_dir: Path, settings: Settings) -> SharedSite | None:
         data_dir,
         settings.heads,
         settings.people_url,
-        f"{settings.address}:{settings.sync.port}",
+        own_head(settings),
         data_dir / head_settings.DATABASE,
         Lease(data_dir, write=True),
     )

@@ -66,8 +66,8 @@ def section(settings: Settings, name: str) -> Any:
 def own_head(settings: Settings) -> SiteHead:
     """This head as nodes reach it."""
     return SiteHead(
-        name=socket.gethostname() or "head",
-        addresses=tuple(settings.heads),
+        name=settings.heads.name or socket.gethostname() or "head",
+        addresses=tuple(settings.own_networks),
         api_port=settings.api_port,
         sync_port=settings.sync.port,
     )

@@ -13,6 +13,7 @@ import msgspec
 from layercake import __version__
 from layercake.base.clock import boottime
 from layercake.fleet.persistence.changes import Changes
+from layercake.fleet.site_heads import SiteHead
 from layercake.heads import replica
 from layercake.heads.etcd import Etcd, MemberStatus
 from layercake.heads.leadership import Leadership, PowerLease, Won
@@ -45,7 +46,7 @@ class HeadsShown(msgspec.Struct, frozen=True):
 
 
 class SharedSite:
-    """One head of several. Made and closed by `layercake serve`. `url` and `sync` are where people
+    """One head of several. Made and closed by `layercake serve`. `url` and `reached` are where people
     and nodes reach it. Raises InputError for settings or files that cannot be used."""
 
     def __init__(
@@ -53,13 +54,13 @@ class SharedSite:
         data_dir: Path,
         settings: HeadsSettings,
         url: str,
-        sync: str,
+        reached: SiteHead,
         database: Path,
         power: PowerLease,
     ) -> None:
         self.name = settings.name
         self._database = database
-        self._sync = sync
+        self._reached = reached
         self._etcd = Etcd(settings.store, store_tls(data_dir, settings.store))
         self._shared = SharedLog(self._etcd, settings.prefix, read_seal(data_dir))
         self._loop = StoreLoop()
@@ -118,6 +119,11 @@ class SharedSite:
         await asyncio.to_thread(self._loop.stop, self._etcd.close())
 
     # -- what the database asks (fleet.persistence.database.SharedLog)
+
+    @property
+    def epoch(self) -> int:
+        """In which epoch this head leads, 0 if it does not."""
+        return self.leadership.epoch if self.leadership is not None else 0
 
     @property
     def why_not(self) -> str:
@@ -180,7 +186,7 @@ class SharedSite:
             entry=leadership.end.number if leads and leadership else self.standby.entry,
             trouble=leadership.trouble if leads and leadership else self.standby.trouble,
             at=time.time(),
-            sync=self._sync,
+            reached=self._reached,
         )
 
     @property

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from layercake.base.clock import boottime
+from layercake.fleet.site_heads import SiteHead
 from layercake.heads.leadership import TTL_S, Won
 from layercake.heads.log import Leader, LogState, SharedLog
 from layercake.heads.replica import Replica
@@ -28,9 +29,9 @@ SAID_S = 10
 
 
 class HeadSays(msgspec.Struct, frozen=True):
-    """What a head says of itself: where people and nodes reach it, its version, whether it leads,
-    the newest entry that its copy has, and what troubles it, "" for nothing. `at` is its clock,
-    seconds since the epoch. `files` is the mark of the files that it has (copied between heads)."""
+    """What a head says of itself: where people reach it, its version, whether it leads, the newest
+    entry that its copy has, and what troubles it, "" for nothing. `at` is its clock, seconds since
+    the epoch, `reached` where nodes reach it. `files` is the mark of the files that it has."""
 
     head: str
     url: str
@@ -39,7 +40,7 @@ class HeadSays(msgspec.Struct, frozen=True):
     entry: int
     trouble: str
     at: float
-    sync: str = ""
+    reached: SiteHead | None = None
     files: str = ""
 
 

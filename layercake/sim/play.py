@@ -51,7 +51,7 @@ class Dark(msgspec.Struct, frozen=True):
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What is simulated. `directory` is the simulation's own; `inventory` is a site's, or `nodes`
-    are made up; `config` are a site's settings; `changes` are settings by their dotted names.
+    are made up; `config` are a site's settings; `heads` is how many heads there are; `changes` are settings by their dotted names.
     `seconds` 0: until it is interrupted. `keep`: the directory stays. `status_s`: seconds between
     two lines of status, 0 for the usual. `program` is how people call `layercake`.
 
@@ -65,6 +65,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     changes: dict[str, Any] = {}
     dhcp: bool = False
+    heads: int = 1
     faults: dict[str, Any] = {}
     dark: list[Dark] = []
     firmware_s: float = 8.0

@@ -15,13 +15,22 @@ import pytest
 
 from layercake.base.lease import Lease
 from layercake.fleet.persistence.database import Database
+from layercake.fleet.site_heads import SiteHead
 from layercake.fleet.store import Store
 from layercake.heads.etcd import StoreAway
 from layercake.heads.settings import DIRECTORY, KEY, HeadsSettings
 from layercake.heads.site import SharedSite
 from layercake.kraken.errors import OperationFailed
+from layercake.moduleapi.network import HeadAddress
 from tests.support.etcd import EtcdMembers
 from tests.support.linearizability import FOREVER, Swap, is_linearizable
+
+REACHED = SiteHead(
+    name="head1",
+    addresses=(HeadAddress(interface="lo", address="127.0.0.1", prefix=8),),
+    api_port=1,
+    sync_port=1,
+)
 
 
 class OneHead:
@@ -47,7 +56,7 @@ class OneHead:
         if self._members is not None:
             settings = HeadsSettings(self._name, self._members.endpoints, self._prefix)
             power = Lease(self._directory, write=True)
-            self.site = SharedSite(self._directory, settings, "", "", path, power)
+            self.site = SharedSite(self._directory, settings, "", REACHED, path, power)
             await self.site.lead(self.lost.set)
         self.database = Database(path, time.monotonic, self.site)
         return self.database

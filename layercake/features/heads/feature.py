@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from layercake.features.heads.known import KnownHeads
 from layercake.features.heads.operations import HeadChanges
 from layercake.features.heads.routes import HeadRoutes
 from layercake.kernel.feature import Feature, Running
@@ -10,7 +11,10 @@ from layercake.kernel.kernel import Kernel
 
 def _start(kernel: Kernel) -> Running:
     heads = HeadChanges(kernel.site, kernel.store)
-    return Running((heads,), routes=(HeadRoutes(heads),))
+    known = KnownHeads(kernel.site, kernel.heads, kernel.store, kernel.database)
+    return Running(
+        (heads, known), prepare=known.load, loops=(known.run,), routes=(HeadRoutes(heads),)
+    )
 
 
 FEATURE = Feature("heads", _start, routes=(HeadRoutes,))
