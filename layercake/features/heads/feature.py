@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from layercake.features.heads.node_routes import FileRequests
 from layercake.features.heads.operations import HeadChanges
 from layercake.features.heads.routes import HeadRoutes
 from layercake.kernel.feature import Feature, Running
@@ -10,7 +11,12 @@ from layercake.kernel.kernel import Kernel
 
 def _start(kernel: Kernel) -> Running:
     heads = HeadChanges(kernel.site, kernel.store)
-    return Running((heads,), routes=(HeadRoutes(heads),))
+    site = kernel.site
+    return Running(
+        (heads,),
+        routes=(HeadRoutes(heads),),
+        node_routes=() if site is None else FileRequests(kernel.data_dir, site.files).routes(),
+    )
 
 
 FEATURE = Feature("heads", _start, routes=(HeadRoutes,))
