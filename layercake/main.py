@@ -9,8 +9,10 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+from layercake.agents import pki
 from layercake.agents.pki import Authority
 from layercake.api.caller import printable
 from layercake.base.lease import Lease
@@ -21,14 +23,16 @@ from layercake.base.secrets import without_secrets
 from layercake.base.tcp_listener import raise_file_limit
 from layercake.fleet import events
 from layercake.fleet.store import Event
-from layercake.head import lock
+from layercake.head import lock, site_settings
 from layercake.head import settings as head_settings
 from layercake.head.head import Head
 from layercake.head.loading import own_head
 from layercake.head.settings import Settings
+from layercake.head.site_settings import SITE, SiteSettings
 from layercake.head.standby import StandbyServer
+from layercake.heads.copying import HeadLink
 from layercake.heads.site import SharedSite
-from layercake.kraken.errors import InputError
+from layercake.kraken.errors import InputError, LayercakeError
 from layercake.notify import Notifier
 
 log = logging.getLogger("layercake")
@@ -91,10 +95,12 @@ async def _serve(
     """Serves until it is stopped; whether it is to begin again, as a head that follows."""
     settings = head_settings.load(data_dir)
     stop = _Stop()
-    site = _site(data_dir, settings)
+    authority = Authority(data_dir / "pki", settings.certificates.days)
+    site = _site(data_dir, settings, authority)
     life = asyncio.create_task(notifier.live())
     try:
-        if site is None or await _stand_by(data_dir, settings, site, stop, notifier):
+        if site is None or await _stand_by(data_dir, settings, site, authority, stop, notifier):
+            settings = head_settings.load(data_dir)  # the leader may have changed them meanwhile
             head = Head(data_dir, settings, environ=secrets, site=site)
             await _lead(head, notifier, inherited, stop)
         return stop.again
@@ -108,26 +114,51 @@ async def _serve(
             await site.close()
 
 
-def _site(data_dir: Path, settings: Settings) -> SharedSite | None:
+def _site(data_dir: Path, settings: Settings, authority: Authority) -> SharedSite | None:
     """This head among the others of its site; None for one that is alone. Raises InputError."""
     if not settings.heads.name:
         return None
-    return SharedSite(
+    site = SharedSite(
         data_dir,
         settings.heads,
         settings.people_url,
         own_head(settings),
         data_dir / head_settings.DATABASE,
         Lease(data_dir, write=True),
+        HeadLink(partial(pki.between_heads, authority)),
     )
+    site.before_files = SiteSettings(data_dir).write
+    return site
 
 
 async def _stand_by(
-    data_dir: Path, settings: Settings, site: SharedSite, stop: _Stop, notifier: Notifier
+    data_dir: Path,
+    settings: Settings,
+    site: SharedSite,
+    authority: Authority,
+    stop: _Stop,
+    notifier: Notifier,
 ) -> bool:
     """Follows the head that leads. Whether this one leads now; False if it is to stop."""
-    server = StandbyServer(settings, Authority(data_dir / "pki", settings.certificates.days), site)
+    server = StandbyServer(settings, authority, site)
     await server.start()
+    here = asyncio.get_running_loop()
+
+    def take_over(paths: Sequence[str]) -> None:
+        """The leader's authority and settings count here, too."""
+        try:
+            if any(path.startswith("pki/") for path in paths):
+                authority.reread(*settings.certificate_names)
+            if SITE in paths and site_settings.take_over(data_dir, settings):
+                log.info("the site has other settings: this head starts again with them")
+                stop.begin_again()
+        except (LayercakeError, OSError) as error:
+            log.error("cannot take over what the leader has: %s", error)
+
+    def files_changed(paths: Sequence[str]) -> None:
+        here.call_soon_threadsafe(take_over, paths)
+
+    site.files_changed = files_changed
     site.begin()
     notifier.send("READY=1", "STATUS=follows the head that leads")
     log.info("%s follows", site.name)

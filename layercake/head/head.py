@@ -16,7 +16,7 @@ from layercake.agents.orders import PowerOrders
 from layercake.agents.pki import Authority
 from layercake.agents.sync import Sync
 from layercake.api.access import NoAccess
-from layercake.api.server import Api
+from layercake.api.server import Api, at_once
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
 from layercake.fleet.desired import DesiredState
@@ -156,4 +156,14 @@ class Head:
         """What serves people and nodes; `inherited` are listening sockets that it serves, too."""
         access = self.features.access or NoAccess()
         routes = self.features.routes()
-        return Api(self.settings, self.store, self.authority, access, routes, self.nodes, inherited)
+        settled = at_once if self.site is None else self.site.wait_until_copied
+        return Api(
+            self.settings,
+            self.store,
+            self.authority,
+            access,
+            routes,
+            self.nodes,
+            inherited,
+            settled,
+        )

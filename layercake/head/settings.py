@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 from urllib.parse import urlsplit
@@ -31,7 +33,7 @@ from layercake.head import modules
 from layercake.head.addresses import reached_at
 from layercake.heads.settings import HeadsSettings
 from layercake.inventory import structs
-from layercake.inventory.problems import Problems
+from layercake.inventory.problems import InventoryErrors, Problems
 from layercake.inventory.yaml_marks import Table
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import NEWER, Check, Mistake, text
@@ -358,6 +360,19 @@ def load(data_dir: Path) -> Settings:
     if own is None:
         raise InputError(f"cannot read {path}: it cannot be used")
     return msgspec.structs.replace(own, sections=sections)
+
+
+def checked(document: Mapping[str, Any]) -> Settings:
+    """Settings out of what would be written. Raises InputError with every mistake."""
+    with tempfile.TemporaryDirectory(prefix="layercake-settings-") as scratch:
+        (Path(scratch) / FILE_NAME).write_bytes(msgspec.yaml.encode(document))
+        try:
+            return load(Path(scratch))
+        except InventoryErrors as error:
+            raise InputError(
+                f"cannot make the settings: {'; '.join(p.message for p in error.problems)}",
+                hint=next((p.hint for p in error.problems if p.hint), ""),
+            ) from None
 
 
 def _apart(root: Table, settings: Settings, problems: Problems) -> None:

@@ -5,6 +5,8 @@ changed in its database. All of it is in etcd, sealed with a key that etcd does 
     now/epoch        how many leaders there were; it grows in the transaction that makes a leader
     now/next         which head shall lead next, for a few seconds
     now/end          number and name of the newest entry, and how many parts it has
+    now/files        the mark of the files that a leader has which has all of them
+    retired          the names of heads that do not lead any more, in JSON
     log/N            the last part of entry N, with its name
     part/N/NAME/P    its other parts: etcd takes 1.5 MiB at a time
     snapshot         number and name of the entry that a whole copy has, and how many parts that is
@@ -290,6 +292,30 @@ class SharedLog:
         where = self._key("heads/")
         pairs = await self.store.read(where, etcd.after(where))
         return {pair.key[len(where) :].decode(errors="replace"): pair.value for pair in pairs}
+
+    async def files(self) -> str:
+        """The mark of the site's files (heads.files), "" if no leader has named any. Raises
+        StoreAway and StoreRefused."""
+        found = await self.store.read(self._key("now/files"))
+        return found[0].value.decode(errors="replace") if found else ""
+
+    async def keep_files(self, term: Term, mark: str) -> bool:
+        """Names the site's files; not if another head leads. Raises StoreAway and StoreRefused."""
+        answer = await self.store.transaction(
+            [etcd.created_at(self._key("now/leader"), term.created)],
+            [etcd.put_key(self._key("now/files"), mark.encode())],
+        )
+        return answer.succeeded
+
+    async def retired(self) -> list[str]:
+        """The heads that do not lead any more. Raises StoreAway and StoreRefused."""
+        found = await self.store.read(self._key("retired"))
+        return msgspec.json.decode(found[0].value, type=list[str]) if found else []
+
+    async def retire(self, heads: Sequence[str]) -> None:
+        """Says which heads do not lead any more. Raises StoreAway and StoreRefused."""
+        value = msgspec.json.encode(sorted(heads))
+        await self.store.transaction((), [etcd.put_key(self._key("retired"), value)])
 
     async def changed(self) -> None:
         """Returns when the leader or the end may have changed, or the watch has ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from layercake.base.clock import boottime
 from layercake.fleet.persistence.changes import Changes
 from layercake.fleet.site_heads import SiteHead
 from layercake.heads import replica
+from layercake.heads.copying import FileCopies, HeadLink, heads_of, keep_files
 from layercake.heads.etcd import Etcd, MemberStatus
 from layercake.heads.leadership import Leadership, PowerLease, Won
 from layercake.heads.log import Leader, SharedLog
@@ -33,8 +34,9 @@ STOP_S = 3.0
 class HeadsShown(msgspec.Struct, frozen=True):
     """The heads of a site: the one that answers, the one that leads ("" if none does), how many
     leaders there have been, the newest entry of the log that a head has, what each says of itself,
-    and how the members of their store are. `trouble` is why that is not known, "" if it is. A site
-    with one head has none of it."""
+    and how the members of their store are. `trouble` is why that is not known, "" if it is. A head
+    whose files have another mark than `files` is behind; `retired` are those that do not lead any
+    more. A site with one head has none of it."""
 
     this: str
     leader: str
@@ -43,11 +45,13 @@ class HeadsShown(msgspec.Struct, frozen=True):
     heads: list[HeadSays]
     members: list[MemberStatus]
     trouble: str = ""
+    files: str = ""
+    retired: list[str] = []
 
 
 class SharedSite:
-    """One head of several. Made and closed by `layercake serve`. `url` and `reached` are where people
-    and nodes reach it. Raises InputError for settings or files that cannot be used."""
+    """One head of several. Made and closed by `layercake serve`. People reach it at `url`, nodes as
+    `reached` says. Raises InputError for settings or files that cannot be used."""
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class SharedSite:
         reached: SiteHead,
         database: Path,
         power: PowerLease,
+        link: HeadLink,
     ) -> None:
         self.name = settings.name
         self._database = database
@@ -68,6 +73,11 @@ class SharedSite:
         self._power = power
         self.standby = Standby(self._shared, self._database, self._me)
         self.leadership: Leadership | None = None
+        self.files = FileCopies(data_dir, settings.name, self._shared, link, self._files_changed)
+        self.files_changed: Callable[[Sequence[str]], None] = lambda paths: None
+        """Called, in the store's loop, with the paths of files that were copied from the leader."""
+        self.before_files: Callable[[], None] = lambda: None
+        """Called, in a thread, before a leader looks at its files."""
         self._whole_bytes = 0
         self._whole_at = 0
         self.lost = ""
@@ -78,6 +88,7 @@ class SharedSite:
     def begin(self) -> None:
         """Tells the other heads of this one from now on."""
         self._loop.begin(keep_saying(self._shared, self.name, self.says))
+        self._loop.begin(keep_files(self.files, self._look_after_files))
 
     async def lead(self, lost: Callable[[], None]) -> Leadership:
         """Follows until this head leads. `lost` is called in this loop when it does so no more.
@@ -150,6 +161,41 @@ class SharedSite:
         end = self._loop.wait(self.leadership.append(written))
         return end.number, end.name
 
+    # -- files, and who leads because of them
+
+    def _files_changed(self, paths: Sequence[str]) -> None:
+        self.files_changed(paths)
+
+    async def _look_after_files(self) -> None:
+        """A follower has the leader's files; a leader names them, and leaves the lead to a head
+        that has more."""
+        leadership = self.leadership
+        retired = self.name in await self._shared.retired()
+        if leadership is None:
+            leader = self.leader
+            try:
+                await self.files.follow(leader.url if leader else "")
+            finally:
+                heads = await heads_of(self._shared)
+                self.standby.may_lead = not retired and await self.files.may_lead(heads)
+        elif not self.lost:
+            heads = await heads_of(self._shared)
+            successor = await self.files.with_all(heads) if self.files.lacks else ""
+            if successor:
+                await leadership.hand_over(successor)
+                return
+            await asyncio.to_thread(self.before_files)
+            await self.files.publish(leadership.term)
+
+    async def wait_until_copied(self) -> None:
+        """Returns when the other heads have the files that this one has now; see FileCopies."""
+        if self.leadership is not None and not self.lost:
+            try:
+                term = self.leadership.term
+                await self._loop.do(self.files.wait_until_copied(term))
+            except LayercakeError as error:
+                log.warning("the other heads may not have all files yet: %s", error)
+
     # -- whole copies
 
     async def _keep_whole(self, leadership: Leadership) -> None:
@@ -184,9 +230,11 @@ class SharedSite:
             version=__version__,
             leads=leads,
             entry=leadership.end.number if leads and leadership else self.standby.entry,
-            trouble=leadership.trouble if leads and leadership else self.standby.trouble,
+            trouble=(leadership.trouble if leads and leadership else self.standby.trouble)
+            or self.files.trouble,
             at=time.time(),
             reached=self._reached,
+            files=self.files.mark,
         )
 
     @property
@@ -205,13 +253,16 @@ class SharedSite:
         epoch = 0
         leader = ""
         heads = [self.says()]
+        files = ""
+        retired: list[str] = []
         try:
             state = await self._loop.do(self._shared.state())
             epoch = state.epoch
             leader = state.leader.head if state.leader else ""
-            said = await self._loop.do(self._shared.published())
-            heads = [msgspec.json.decode(one, type=HeadSays) for one in said.values()]
-        except (LayercakeError, msgspec.MsgspecError) as error:
+            heads = await self._loop.do(heads_of(self._shared))
+            files = (await self._loop.do(self._shared.files())).partition(" ")[0]
+            retired = await self._loop.do(self._shared.retired())
+        except LayercakeError as error:
             trouble = str(error)
         # One that was killed has said before that it leads.
         heads = [msgspec.structs.replace(one, leads=one.head == leader) for one in heads]
@@ -223,4 +274,6 @@ class SharedSite:
             heads=sorted(heads, key=lambda one: one.head),
             members=await self.members(),
             trouble=trouble,
+            files=files,
+            retired=retired,
         )

@@ -51,9 +51,10 @@ class Dark(msgspec.Struct, frozen=True):
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What is simulated. `directory` is the simulation's own; `inventory` is a site's, or `nodes`
-    are made up; `config` are a site's settings; `heads` is how many heads there are; `changes` are settings by their dotted names.
-    `seconds` 0: until it is interrupted. `keep`: the directory stays. `status_s`: seconds between
-    two lines of status, 0 for the usual. `program` is how people call `layercake`.
+    are made up; `config` are a site's settings; `changes` are settings by their dotted names.
+    `heads` is how many there are. `seconds` 0: until it is interrupted. `keep`: the directory
+    stays. `status_s`: seconds between two lines of status, 0 for the usual. `program` is how people
+    call `layercake`.
 
     Of the launcher: `lock` and `listener` are file descriptors, of the directory's lock and of a
     listening socket whose URL is `url`; `parent` is its process."""

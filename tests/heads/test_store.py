@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sqlite3
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from layercake.base.lease import Lease
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.site_heads import SiteHead
 from layercake.fleet.store import Store
+from layercake.heads.copying import HeadLink
 from layercake.heads.etcd import StoreAway
 from layercake.heads.settings import DIRECTORY, KEY, HeadsSettings
 from layercake.heads.site import SharedSite
@@ -31,6 +33,9 @@ REACHED = SiteHead(
     api_port=1,
     sync_port=1,
 )
+
+
+LINK = HeadLink(ssl.create_default_context)
 
 
 class OneHead:
@@ -56,7 +61,7 @@ class OneHead:
         if self._members is not None:
             settings = HeadsSettings(self._name, self._members.endpoints, self._prefix)
             power = Lease(self._directory, write=True)
-            self.site = SharedSite(self._directory, settings, "", REACHED, path, power)
+            self.site = SharedSite(self._directory, settings, "", REACHED, path, power, LINK)
             await self.site.lead(self.lost.set)
         self.database = Database(path, time.monotonic, self.site)
         return self.database

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -17,6 +17,7 @@ _HEADS = (
     Column("ROLE"),
     Column("ENTRY", right=True),
     Column("BEHIND", right=True),
+    Column("FILES"),
     Column("CLOCK", right=True),
     Column("VERSION"),
     Column("URL"),
@@ -41,15 +42,21 @@ def _off(at: float) -> str:
     return f"{apart:+.0f} s" if abs(apart) > _APART_S else ""
 
 
+def _role(head: Mapping[str, Any], retired: Sequence[str]) -> str:
+    role = "leader" if head["leads"] else "follower"
+    return f"{role}, retired" if head["head"] in retired else role
+
+
 def _shown(answer: Mapping[str, Any], out: Output) -> None:
     out.table(
         _HEADS,
         [
             [
                 one["head"] + (" (this one)" if one["head"] == answer["this"] else ""),
-                "leader" if one["leads"] else "follower",
+                _role(one, answer["retired"]),
                 str(one["entry"]),
                 str(answer["entry"] - one["entry"]),
+                "behind" if one["files"] != answer["files"] else "",
                 _off(one["at"]),
                 one["version"],
                 one["url"],

@@ -23,8 +23,8 @@ _ROOM = 16 << 20
 
 
 class Ether:
-    """Sends and takes the fleet's datagrams, to each machine's head; `cut` says whether nothing gets
-    through to a machine; `moved` is told of the address of a head that acts, as far as one
+    """Sends and takes the fleet's datagrams, to each machine's head; `cut` says whether nothing
+    gets through to a machine; `moved` is told of the address of a head that acts, as far as one
     did not before; `own`: each node sends from its own address, which must be one of this network
     namespace's."""
 
