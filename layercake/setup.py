@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import platform
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from imageapi.store.manifest import Signer
 from layercake.agents import pki
@@ -16,7 +13,6 @@ from layercake.features.access import doors, tokens
 from layercake.guess import NONE, Ask, Given, choose, read_machine
 from layercake.head import settings as head_settings
 from layercake.head.settings import Settings
-from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError
 from minos.build import BuildOptions, media, profiles, sets
 from minos.build.sets import BootSet
@@ -96,15 +92,7 @@ def _checked(first: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
             if not isinstance(place, dict):
                 raise InputError(f"cannot set {name}: {word} is no section of the settings")
         place[last] = value
-    with tempfile.TemporaryDirectory(prefix="layercake-init-") as scratch:
-        (Path(scratch) / head_settings.FILE_NAME).write_bytes(msgspec.yaml.encode(document))
-        try:
-            return head_settings.load(Path(scratch))
-        except InventoryErrors as error:
-            raise InputError(
-                f"cannot make the settings: {'; '.join(p.message for p in error.problems)}",
-                hint=next((p.hint for p in error.problems if p.hint), ""),
-            ) from None
+    return head_settings.checked(document)
 
 
 def _as_it_is(data_dir: Path, given: Given, options: Mapping[str, Any]) -> Settings:

@@ -19,6 +19,9 @@ _MTU = re.compile(r"[0-9]{3,5}", re.ASCII)
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _HEAD = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,255}")
 _SYNC = re.compile(r"[A-Za-z0-9.\[\]:-]{1,255}:[0-9]{1,5}")
+_OTHER_HEADS = re.compile(
+    rf"(?:{_HEAD.pattern}@{_SYNC.pattern})(?:,{_HEAD.pattern}@{_SYNC.pattern}){{0,15}}"
+)
 _TIME = re.compile(r"[0-9]{1,11}", re.ASCII)
 _BOOT = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _TOKEN = re.compile(r"[A-Za-z0-9_.~-]{1,256}")
@@ -39,7 +42,7 @@ class Identity:
     `time` is the head's when it wrote the line, in seconds since the epoch. `boot` names the boot
     set that this machine runs. `domain`, `mtu`, `routes` (where to, by which router) and `ntp`
     (time servers) are those of its network. `discover`: no inventory knows this machine, it is to
-    report what it is."""
+    report what it is. `other_heads` are those beside `head`, with their `sync`."""
 
     node: str
     name: str
@@ -57,6 +60,7 @@ class Identity:
     routes: tuple[tuple[Address, Address], ...] = ()
     ntp: tuple[str, ...] = ()
     discover: bool = False
+    other_heads: tuple[tuple[str, str], ...] = ()
 
     @property
     def search(self) -> str:
@@ -128,6 +132,13 @@ def _checked(found: dict[str, str], word: str, pattern: re.Pattern[str], what: s
     return value
 
 
+def _other_heads(found: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """URL@SYNC, with commas between them."""
+    told = _checked(found, "other_heads", _OTHER_HEADS, "a list of https://HOST:PORT@HOST:PORT")
+    pairs = (one.partition("@") for one in told.split(",") if one)
+    return tuple((url, sync) for url, _, sync in pairs)
+
+
 def parse_identity(text: str) -> Identity:
     """The identity on a command line. Raises InputError that names the word which is wrong."""
     parameters = layercake_parameters(text)
@@ -152,5 +163,6 @@ def parse_identity(text: str) -> Identity:
         else None,
         ntp=_servers(parameters, "ntp"),
         discover=parameters.get("discover") == "1",
+        other_heads=_other_heads(parameters),
         routes=tuple(_route(route) for route in parameters.get("routes", "").split(",") if route),
     )

@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 
-from layercake.base.netlink import NLMSG_DONE, NLMSG_ERROR, attribute, messages
+from layercake.base.packets.netlink import NLMSG_DONE, NLMSG_ERROR, attribute, messages
 from layercake.kraken.errors import OperationFailed
 
 RTM_NEWLINK = 16

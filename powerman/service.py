@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from layercake.base.lease import permit_of
 from layercake.kraken.errors import (
     InputError,
     LayercakeError,
@@ -98,7 +99,11 @@ class PowerService(Service):
         self._link = link
         self._lanes = Lanes.of(self._settings.workers)
         self.shared = Shared(
-            Web(), PyghmiPool(), SimLine(Path(site.data_dir) / SOCKET), Programs(settings.programs)
+            Web(),
+            PyghmiPool(),
+            SimLine(Path(site.data_dir) / SOCKET),
+            Programs(settings.programs),
+            permit_of(Path(site.data_dir)),
         )
         self.medium_server = MediumServer(Path(site.data_dir) / FILE, settings.media_port)
         self.consoles = Consoles(Path(site.data_dir), settings.console, link, self._spawn)

@@ -39,6 +39,7 @@ def record(node: NodeFacts, boot: Boot, reveal: Reveal) -> dict[str, Any]:
         "aliases": list(boot.aliases),
         "bmc": node.offers.get("bmc-ip", ""),
         "option82": node.offers.get("option82", ""),
+        **({"other_heads": list(node.other_heads)} if node.other_heads else {}),
     }
 
 

@@ -43,7 +43,8 @@ class Node:
     that its card has is used. `subnet` is the network that it belongs to, None for that of the
     head. `aliases` are other names of it, `bmc` the IP address of its BMC, "" if it has none.
     `answers` are those that DHCP keeps for it (pxe.dhcp.answers). `stranger`: it is in no
-    inventory, and is being discovered (pxe.dynamic.discovery).
+    inventory, and is being discovered (pxe.dynamic.discovery). `other_heads` are the site's other
+    heads, for its command line.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Node:
     bmc: str = ""
     card_ipxe: bool = True
     stranger: bool = False
+    other_heads: tuple[str, ...] = ()
     answers: dict[bytes, Kept] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
@@ -130,6 +132,7 @@ def from_record(node: str, record: Mapping[str, Any], settings: Settings | None 
         aliases,
         bmc,
         record.get("card_ipxe") is not False,
+        other_heads=tuple(map(str, record.get("other_heads", ()))),
     )
 
 

@@ -1,5 +1,9 @@
 """The head's way to a node's own API: TLS to the node and session that it means, with a credential
-that only it can make."""
+that only it can make.
+
+Where the site has several heads, each request says in which epoch this one acts. A node that
+follows a later one refuses it.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,17 @@ import contextlib
 import ssl
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
 
 from layercake.agents.pki import Authority, name_of
 from layercake.base.text import parse_json
+from layercake.fleet.site_heads import SiteHeads
 from layercake.fleet.store import Record, Session
 from layercake.kraken.errors import (
+    HeadOutdated,
     InputError,
     LayercakeError,
     NotFound,
@@ -23,7 +30,7 @@ from layercake.kraken.errors import (
     Refused,
     Unreachable,
 )
-from layercake.kraken.wire import TO_NODE, bearer
+from layercake.kraken.wire import EPOCH_HEADER, TO_NODE, bearer
 from layercake.moduleapi.tls_client import OutgoingConnections
 from minos.agent.http.client import NO_CHECK_TIME
 
@@ -38,10 +45,11 @@ MAX_ERROR = 65536
 
 
 class NodeLink:
-    """Asks nodes."""
+    """Asks nodes, as the one of the `heads` that this is."""
 
-    def __init__(self, authority: Authority) -> None:
+    def __init__(self, authority: Authority, heads: SiteHeads) -> None:
         self._authority = authority
+        self._heads = heads
 
     def _context(self) -> ssl.SSLContext:
         """Trusts the head's authorities and shows the head's own certificate. Names are of one
@@ -62,7 +70,7 @@ class NodeLink:
         query: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer of a node, whose content is read as it comes. Raises Unreachable, InputError,
-        Refused, OperationFailed."""
+        Refused, HeadOutdated, OperationFailed."""
         url, session = _way_to(record)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
         with _as_unreachable(record):
@@ -77,7 +85,7 @@ class NodeLink:
                     response = await client.request(
                         method,
                         url + path,
-                        headers={"Authorization": _credential(record, session)},
+                        headers=self._headers(record, session),
                         json=body,
                         params=query,
                         ssl=self._context(),
@@ -85,9 +93,18 @@ class NodeLink:
                         allow_redirects=False,
                     )
                     if response.status >= 300:
-                        raise await _failure(record, response)
+                        error = await _failure(record, response)
+                        if isinstance(error, HeadOutdated):
+                            self._heads.outdated(error.epoch)
+                        raise error
                 async with response:
                     yield response
+
+    def _headers(self, record: Record, session: Session) -> dict[str, str]:
+        epoch = self._heads.epoch
+        return {"Authorization": _credential(record, session)} | (
+            {EPOCH_HEADER: str(epoch)} if epoch else {}
+        )
 
     async def answers(self, record: Record) -> bool:
         """Whether a node's agent, in sync or not, still serves its TLS port under the session that
@@ -150,14 +167,18 @@ async def read_answer(record: Record, response: aiohttp.ClientResponse, most: in
 
 
 async def _failure(record: Record, response: aiohttp.ClientResponse) -> LayercakeError:
+    epoch: object = None
     try:
         said = parse_json(await read_answer(record, response, MAX_ERROR))
         text = str(said["error"])[:500]
         hint = str(said.get("hint") or "")[:200]
+        epoch = said.get("epoch")
     except (ValueError, KeyError, TypeError, AttributeError):
         text = f"it answers {response.status}"
         hint = ""
     finally:
         response.close()
+    if response.status == HTTPStatus.CONFLICT and type(epoch) is int:
+        return HeadOutdated(f"{text} (says {record.name})", epoch=epoch, hint=hint)
     kind = {400: InputError, 403: Refused, 404: NotFound}.get(response.status, OperationFailed)
     return kind(f"{text} (says {record.name})", hint=hint)

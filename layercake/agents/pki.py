@@ -252,6 +252,22 @@ class Authority:
         cert, key = _signed(self._newest, subject, [x509.DNSName(name)], usages, self._days)
         return {"cert": _pem([cert]).decode(), "key": _key_bytes(key).decode()}
 
+    def issue_head(self, *addresses: str) -> dict[str, str]:
+        """The same for another head of the site, which is at these addresses. Raises
+        OperationFailed without an authority."""
+        acting = self._read("ca")
+        if acting is None:
+            raise OperationFailed("cannot make a head's certificate: there is no authority")
+        names = [_san(address) for address in dict.fromkeys((*addresses, *LOOPBACK))]
+        cert, key = _signed(acting, HEAD_NAME, names, _BOTH_ENDS, self._days)
+        return {"cert": _pem([cert]).decode(), "key": _key_bytes(key).decode()}
+
+    def reread(self, *addresses: str) -> None:
+        """The files are those of another head by now. Raises OperationFailed."""
+        self._loaded = None
+        if not self.renew(*addresses):
+            self.changed()
+
     def renew(self, *addresses: str) -> bool:
         """Makes the server's certificate anew if it is old, is not there, or is for other addresses
         (or DNS names) or of another authority. Whether it did. Raises OperationFailed without an
@@ -394,6 +410,15 @@ def _context(authority: Authority) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_OPTIONAL
     context.verify_flags |= NO_CHECK_TIME
     context.load_verify_locations(cafile=str(authority.trusted))
+    context.load_cert_chain(*authority.server)
+    return context
+
+
+def between_heads(authority: Authority) -> ssl.SSLContext:
+    """How another head of the site is asked: it is one by its certificate, and this one shows its
+    own. Whatever their clocks say. Raises OSError and ssl.SSLError."""
+    context = ssl.create_default_context(cafile=str(authority.trusted))
+    context.verify_flags |= NO_CHECK_TIME
     context.load_cert_chain(*authority.server)
     return context
 

@@ -1,7 +1,8 @@
 """State sync with the nodes: one UDP socket, read until it is empty, no task per node.
 
 A node's HELLO carries its packed discovered state; every HELLO is answered with DESIRED. Datagrams
-of an earlier life of the head or of a node's earlier boot are refused (epoch, session, sequence). A
+of an earlier life of the head or of a node's earlier boot are refused (epoch, session, sequence).
+So are those of nodes that follow another head by now, which has a higher epoch than this one. A
 node that is silent for `dead_s` is lost; one that something else speaks against (its firmware asks
 for a boot program, its BMC says it is off) is probed and is lost if it does not answer within
 `probe_s`.
@@ -26,6 +27,7 @@ from layercake.base.clock import Clock
 from layercake.base.datagrams import DatagramServer
 from layercake.fleet import events
 from layercake.fleet.engine import Engine
+from layercake.fleet.site_heads import SiteHeads
 from layercake.fleet.store import Record, Session, Store
 from layercake.fleet.table import Table
 from layercake.kraken.converge import Discovered, Released
@@ -40,6 +42,7 @@ from layercake.kraken.wire import (
     decode,
     encode,
     genuine,
+    heads_epoch,
     node_text,
     peek,
 )
@@ -82,6 +85,7 @@ class Sync:
     def __init__(
         self,
         store: Store,
+        heads: SiteHeads,
         engine: Engine,
         timers: SyncSettings,
         addresses: Sequence[str],
@@ -91,6 +95,7 @@ class Sync:
         on_heard: Callable[[Record, str], None],
     ) -> None:
         self._store = store
+        self._heads = heads
         self._engine = engine
         self.timers = timers
         self._addresses = addresses
@@ -119,6 +124,7 @@ class Sync:
         self._asked: dict[str, _Asked] = {}
         self._ended: dict[str, Session] = {}  # node id -> its session before
         self._repeated: dict[bytes, RepeatedHello] = {}  # by the node's 16 bytes
+        self._repeated_epoch = store.epoch
         self._due: dict[
             int, list[str]
         ] = {}  # second -> nodes that may have fallen silent by then; each node stands there once
@@ -179,17 +185,27 @@ class Sync:
             self._heard_by[number] = server
             self._repeated.pop(node, None)
         if datagram.epoch != self._store.epoch:
-            self.counters["challenged"] += 1
-            self._send(record, Kind.CHALLENGE, address, datagram.sequence)
+            self._challenge(record, datagram, address)
             return
         if not self._guards.setdefault(number, ReplayGuard()).accept(datagram.sequence):
             raise WireError("cannot take a datagram: its sequence number was used before")
         self._remember(record, data, server, self._hello(record, datagram, address))
 
+    def _challenge(self, record: Record, datagram: Datagram, address: tuple[str, int]) -> None:
+        """Has a node speak under the epoch of now. Raises WireError for one that follows another
+        head by now."""
+        if self._heads.outdated(heads_epoch(datagram.epoch)):
+            raise WireError("cannot take a datagram: the node follows another head by now")
+        self.counters["challenged"] += 1
+        self._send(record, Kind.CHALLENGE, address, datagram.sequence)
+
     def _again(self, data: bytes, address: tuple[str, int], server: int) -> bool:
         """Takes a HELLO that says what the last one said, of a node of which nothing else has
         changed: 8 us where another one takes 28 (one node, in a tight loop). It checks the same,
         in the same order. Says whether it was one."""
+        if self._repeated_epoch != self._store.epoch:  # this head has begun to act
+            self._repeated.clear()
+            self._repeated_epoch = self._store.epoch
         hello = self._repeated.get(data[NODE])
         if hello is None or not hello.says_the_same(data, server):
             return False

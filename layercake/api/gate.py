@@ -38,7 +38,7 @@ Answered = Callable[[Any], Awaitable[web.StreamResponse]]
 
 class Gate:
     """Lets requests through. `status` gives the HTTP status of an error; `simulated`: so are all
-    nodes."""
+    nodes. What a change has done is answered when `settled` returns."""
 
     def __init__(
         self,
@@ -47,7 +47,9 @@ class Gate:
         status: Callable[[web.Request, LayercakeError], int],
         *,
         simulated: bool,
+        settled: Callable[[], Awaitable[None]],
     ) -> None:
+        self._settled = settled
         self._store = store
         self._access = access
         self._status = status
@@ -121,6 +123,7 @@ class Gate:
         ORIGIN.set(_origin(request, caller, body))
         try:
             response = await answer(body)
+            await self._settled()
             status = response.status
             error = ""
             return response

@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -76,6 +76,10 @@ def _error(request: web.Request, error: LayercakeError) -> web.Response:
     return web.json_response(body, status=_status(request, error))
 
 
+async def at_once() -> None:
+    """A change is answered at once: this head is alone."""
+
+
 class ApiSettings(SocketSettings, Protocol):
     """Where the API is served."""
 
@@ -112,7 +116,8 @@ class NodeDoor(Protocol):
 
 class Api:
     """Serves `routes` until it is stopped, and `nodes` over the network. `served` counts what was
-    asked for. `inherited` are listening sockets that it serves with TLS, too."""
+    asked for. `inherited` are listening sockets that it serves with TLS, too. A change is answered
+    when `settled` has returned."""
 
     def __init__(
         self,
@@ -124,6 +129,7 @@ class Api:
         nodes: NodeDoor,
         served: ServedRequests,
         inherited: Sequence[socket.socket] = (),
+        settled: Callable[[], Awaitable[None]] = at_once,
     ) -> None:
         self._settings = settings
         self._served = served
@@ -132,7 +138,7 @@ class Api:
         self._routes = routes
         self._nodes = nodes
         self._inherited = inherited
-        self._gate = Gate(store, access, _status, simulated=settings.simulated)
+        self._gate = Gate(store, access, _status, simulated=settings.simulated, settled=settled)
         self._document = json.dumps(document(route.operation for route in routes))
         self._pages = Pages(access.greet)
         self._documentation = DocumentationSite(access.greet)

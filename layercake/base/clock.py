@@ -13,3 +13,8 @@ def steady_clock() -> Clock:
     """A clock that starts at the system's time and then follows CLOCK_MONOTONIC."""
     offset = time.time() - time.monotonic()
     return lambda: time.monotonic() + offset
+
+
+def boottime() -> float:
+    """Seconds since this machine was started, those in which it was suspended too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -104,7 +104,7 @@ class Site:
         """The site as it is seen in each network that the head is in: with that network as the
         head's only one, and with the nodes that are in it. Those that are in none of them are with
         the first."""
-        heads = self.settings.heads
+        heads = self.settings.own_networks
         if len(heads) == 1:
             return [self]
         subnets = Subnets({str(number): str(own.network) for number, own in enumerate(heads)})

@@ -58,6 +58,7 @@ COMMANDS = {
     "profile": "layercake.cli.boot_build",
     "boot-media": "layercake.cli.boot_build",
     "authority": "layercake.features.authority.commands",
+    "heads": "layercake.features.heads.commands",
     "check": "layercake.cli.check",
     "backup": "layercake.cli.head",
     "restore": "layercake.cli.head",
@@ -83,7 +84,8 @@ EPILOG = """\
 \b
 Environment:
   LAYERCAKE_SOCKET      the head's socket, for its administrator on the same machine
-  LAYERCAKE_URL         the head over the network, https://HOST:8443
+  LAYERCAKE_URL         the head over the network, https://HOST:8443; of several heads all, with
+                        commas between them
   LAYERCAKE_TOKEN_FILE  a file with the token for it
   LAYERCAKE_CA          the head's CA certificate, to check it by
   LAYERCAKE_CERT        a certificate with its key, for a token that needs one
@@ -134,7 +136,7 @@ class _Commands(click.Group):
     default="",
     envvar="LAYERCAKE_URL",
     show_envvar=True,
-    help="The head over the network: https://HOST:8443.",
+    help="The head over the network: https://HOST:8443; of several heads all, with commas.",
 )
 @click.option(
     "--token-file",

@@ -8,7 +8,8 @@ import gc
 import json
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.parse import urlencode
@@ -24,6 +25,9 @@ from layercake.kraken.errors import (
 )
 
 REQUEST_S = 60.0
+_ELSEWHERE = 307
+"""What a head answers that follows another one."""
+_MOVES = 3
 LONG_S = 3600.0  # an image of many GB is read and hashed before the head answers
 _PIECE = 65536
 
@@ -31,12 +35,27 @@ Query = str | int | None
 """A parameter of a request; None and "" are left out."""
 
 
+class _NotReached(Exception):
+    """A head could not be connected to."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class _Moved(Exception):
+    """A head sends us to another one."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+
+
 class Client:
-    """Requests to one head, each on a connection of its own. All methods raise LayercakeError and
-    nothing else."""
+    """Requests to one head, each on a connection of its own; to that of several that leads. All
+    methods raise LayercakeError and nothing else."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        self._heads = target.each()
 
     def get(self, path: str, *, timeout: float = REQUEST_S, **query: Query) -> Any:
         """The JSON at a path. `timeout` is in seconds, for each piece of the answer."""
@@ -78,8 +97,50 @@ class Client:
             while data := response.read1(_PIECE):
                 yield data
 
+    def acting(self) -> Target:
+        """The head that answers: of several the one that leads."""
+        with self._open("GET", "/v1/openapi.json", timeout=REQUEST_S):
+            return self._target
+
     @contextlib.contextmanager
     def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Query] | None = None,
+        *,
+        body: Mapping[str, Any] | None = None,
+        timeout: float | None,
+    ) -> Iterator[HTTPResponse]:
+        with contextlib.ExitStack() as stack:
+            yield self._from_one(
+                stack, lambda: self._request(method, path, query, body=body, timeout=timeout)
+            )
+
+    def _from_one(
+        self, stack: contextlib.ExitStack, ask: Callable[[], AbstractContextManager[HTTPResponse]]
+    ) -> HTTPResponse:
+        """The answer of the first head that can be reached, or of the one that this one sends us
+        to. It is asked first from then on."""
+        waiting = list(self._heads)
+        moves = 0
+        while True:
+            self._target = waiting.pop(0)
+            try:
+                answer = stack.enter_context(ask())
+                self._heads = [self._target, *(h for h in self._heads if h != self._target)]
+                return answer
+            except _NotReached as error:
+                if not waiting:
+                    raise unreachable(self._target, error.error) from error.error
+            except _Moved as moved:
+                moves += 1
+                if moves > _MOVES:
+                    raise OperationFailed("cannot find the head that leads: it changes") from None
+                waiting.insert(0, self._target.moved(moved.location))
+
+    @contextlib.contextmanager
+    def _request(
         self,
         method: str,
         path: str,
@@ -96,12 +157,17 @@ class Client:
         try:
             connection, prefix = self._connection()
             with contextlib.closing(connection):
-                connection.connect()
+                try:
+                    connection.connect()
+                except (OSError, UnicodeError) as error:  # nothing was asked yet
+                    raise _NotReached(error) from error
                 connection.sock.settimeout(timeout)
                 connection.request(
                     method, prefix + path + query_string(query or {}), content, headers
                 )
                 response = connection.getresponse()
+                if response.status == _ELSEWHERE and self._target.url:
+                    raise _Moved(response.headers.get("Location", ""))
                 if response.status >= 300:
                     raise error_from_response(response.status, response.read())
                 yield response

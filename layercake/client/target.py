@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
@@ -18,8 +18,8 @@ DEFAULT_SOCKET = "/run/layercake/api.sock"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the head is: `socket`, or `url` (https) with a token file, perhaps the head's CA, and a
-    certificate to show."""
+    """Where the head is: `socket`, or `url` (https; those of several heads with commas between
+    them) with a token file, perhaps the head's CA, and a certificate to show."""
 
     socket: str = DEFAULT_SOCKET
     url: str = ""
@@ -31,6 +31,17 @@ class Target:
     def where(self) -> str:
         """For messages."""
         return self.url or self.socket
+
+    def each(self) -> list[Target]:
+        """One for each head that may be asked."""
+        return [replace(self, url=url.strip()) for url in self.url.split(",")]
+
+    def moved(self, location: str) -> Target:
+        """The head to which another one sends us. Raises InputError if that is none."""
+        there = urlsplit(location)
+        found = replace(self, url=f"{there.scheme}://{there.netloc}")
+        found.parts()
+        return found
 
     def parts(self) -> SplitResult:
         """The parts of `url`. Raises InputError unless it is https with a host."""

@@ -46,6 +46,8 @@ class WebSocket:
 async def open_websocket(target: Target, path: str, **query: str) -> AsyncIterator[WebSocket]:
     """An open WebSocket. Raises Unreachable when it cannot be opened or is lost, and what the head
     refuses it with."""
+    if target.url:
+        target = Client(target).acting()
     base = target.url.rstrip("/") if target.url and target.parts() else "http://head"
     connector = (
         aiohttp.TCPConnector(ssl=target.tls())

@@ -20,7 +20,6 @@ from layercake.fleet.table import Table
 from layercake.fleet.transaction import Transaction
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import DesiredChanged, Held, NodeState
-from layercake.kraken.errors import OperationFailed
 from layercake.kraken.variables import Goal
 
 
@@ -100,12 +99,9 @@ class DesiredState:
         disk first. One at a time: what is checked inside the block still holds when it happens. An
         error ends it, and nothing has changed. Raises OperationFailed if it cannot be written;
         then, too, nothing has changed."""
-        if self._database.health.stuck:
-            why = self._database.health.trouble
-            raise OperationFailed(
-                f"cannot change anything: {why}", hint="look at the disk: `df`, `dmesg`"
-            )
+        self._database.check()
         async with self._turn:
+            self._database.check()
             transaction = Transaction(self._store, self._engine, revises=revises)
             yield transaction
             self.accepting(transaction)

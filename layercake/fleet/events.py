@@ -13,6 +13,10 @@ _E = Severity.ERROR
 HEAD_STARTED = EventKind("head.started", _I, "The head has started.")
 HEAD_STOPPED = EventKind("head.stopped", _I, "The head is stopping; no node is touched by that.")
 
+HEAD_LEADS = EventKind(
+    "head.leads", _W, "This head leads the site now; the text says in which epoch."
+)
+HEAD_HANDS_OVER = EventKind("head.hands-over", _I, "This head hands the site over to another one.")
 HEAD_SLOW = EventKind(
     "head.slow",
     _W,
@@ -332,6 +336,8 @@ EVENTS: tuple[EventKind, ...] = (
     *ENGINE_EVENTS,
     HEAD_STARTED,
     HEAD_STOPPED,
+    HEAD_LEADS,
+    HEAD_HANDS_OVER,
     HEAD_SLOW,
     HEAD_IN_TIME,
     LOG_LEVEL,

@@ -93,6 +93,7 @@ class Why(enum.Enum):
     ALIVE = "something says that it is alive"
     QUEUE = "its turn has not come"
     UNWRITTEN = "what became of its last order is not on disk"
+    NOT_LEADING = "this head does not lead, or has just begun to"
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from layercake.features.disks.feature import FEATURE as DISKS
 from layercake.features.events.feature import FEATURE as EVENTS
 from layercake.features.files.feature import FEATURE as FILES
 from layercake.features.guard.feature import FEATURE as GUARD
+from layercake.features.heads.feature import FEATURE as HEADS
 from layercake.features.history.feature import FEATURE as HISTORY
 from layercake.features.images.feature import FEATURE as IMAGES
 from layercake.features.inventory.feature import FEATURE as INVENTORY
@@ -52,6 +53,7 @@ FEATURES: tuple[Feature, ...] = (
     AUTHORITY,
     INVENTORY,
     HISTORY,
+    HEADS,
     STATUS,
 )
 """What is stopped last stands first."""

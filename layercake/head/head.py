@@ -17,18 +17,20 @@ from layercake.agents.pki import Authority
 from layercake.agents.sync import Sync
 from layercake.api.access import NoAccess
 from layercake.api.served import ServedRequests
-from layercake.api.server import Api
+from layercake.api.server import Api, at_once
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.engine import Engine
 from layercake.fleet.networks import SiteNetworks
 from layercake.fleet.persistence.database import Database
+from layercake.fleet.site_heads import SiteHeads
 from layercake.fleet.store import Store
 from layercake.head.features import FEATURES
 from layercake.head.life import Life
-from layercake.head.loading import load_modules, section, served_address
-from layercake.head.settings import Settings
+from layercake.head.loading import load_modules, own_head, section, served_address
+from layercake.head.settings import DATABASE, Settings
+from layercake.heads.site import SharedSite
 from layercake.kernel.feature import Feature
 from layercake.kernel.kernel import Kernel, Part
 from layercake.kernel.lag import Lag
@@ -40,7 +42,7 @@ from layercake.modules.side import ModuleSide
 
 
 class Head:
-    """The parts of the head. `environ` is where {env: NAME} of the inventory is looked up."""
+    """The parts of the head. `environ` is for {env: NAME} of the inventory, `site` other heads."""
 
     def __init__(
         self,
@@ -49,15 +51,20 @@ class Head:
         clock: Clock | None = None,
         environ: Mapping[str, str] = os.environ,
         features: Sequence[Feature] = FEATURES,
+        site: SharedSite | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.settings = settings
+        self.site = site
         self.clock = clock or steady_clock()
         self.features = RunningFeatures()
         self.store = Store(self.clock, wall=clock or time.time)
-        self.database = Database(data_dir / "layercake.db", self.clock)
+        self.database = Database(data_dir / DATABASE, self.clock, site)
         self.authority = Authority(data_dir / "pki", settings.certificates.days)
         self.networks = SiteNetworks()
+        self.heads = SiteHeads(
+            self.store, self.networks, own_head(settings), lambda: self.kernel.heads_changed()
+        )
         self.vault = Vault(settings.secrets_in(data_dir), environ)
         self.joining = Joining(
             self.store,
@@ -74,7 +81,7 @@ class Head:
             self.store,
             self.joining,
             self.vault,
-            self.networks,
+            self.heads,
             self.clock,
             self.features.decisions,
             lambda record, event: self.engine.post(record, event),
@@ -96,6 +103,7 @@ class Head:
         self.engine = Engine(store, modules.effects, self.clock, gate=lambda: decide.gate)
         self.sync = Sync(
             store,
+            self.heads,
             self.engine,
             self.settings.sync,
             self.settings.addresses,
@@ -117,7 +125,7 @@ class Head:
             self.data_dir,
             self.settings,
             partial(section, self.settings),
-            partial(served_address, self.settings.heads, self.store, self.networks),
+            partial(served_address, self.settings.own_networks, self.store, self.networks),
             self.clock,
             self.store,
             self.table,
@@ -127,9 +135,10 @@ class Head:
             self.sync,
             self.joining,
             NodeRequests(self.store, self.sync),
-            NodeLink(self.authority),
+            NodeLink(self.authority, self.heads),
             self.authority,
             self.networks,
+            self.heads,
             self.vault,
             self.modules,
             self.listener.manual_power,
@@ -138,6 +147,7 @@ class Head:
             Lag(),
             ServedRequests(),
             self.features,
+            self.site,
         )
 
     def part(self, kind: type[Part]) -> Part:
@@ -148,6 +158,7 @@ class Head:
         """What serves people and nodes; `inherited` are listening sockets that it serves, too."""
         access = self.features.access or NoAccess()
         routes = self.features.routes()
+        settled = at_once if self.site is None else self.site.wait_until_copied
         return Api(
             self.settings,
             self.store,
@@ -157,4 +168,5 @@ class Head:
             self.nodes,
             self.kernel.served,
             inherited,
+            settled,
         )

@@ -66,6 +66,7 @@ class Life:
             self.periodic(),
             kernel.database.run(kernel.store),
             kernel.lag.run(kernel.store),
+            kernel.heads.run(),
             *kernel.running.loops(),
             process.gc_loop(),
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from layercake.fleet.networks import SiteNetworks
+from layercake.fleet.site_heads import SiteHead
 from layercake.fleet.store import Store
 from layercake.fleet.table import Table
 from layercake.head import modules
@@ -59,6 +61,16 @@ def section(settings: Settings, name: str) -> Any:
     """The settings of a module of the appliance, or of a feature."""
     module = next((m for m in modules.built_in() if m.section == name), None)
     return getattr(settings, name) if module is None else settings.of(module)
+
+
+def own_head(settings: Settings) -> SiteHead:
+    """This head as nodes reach it."""
+    return SiteHead(
+        name=settings.heads.name or socket.gethostname() or "head",
+        addresses=tuple(settings.own_networks),
+        api_port=settings.api_port,
+        sync_port=settings.sync.port,
+    )
 
 
 def served_address(

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 from urllib.parse import urlsplit
@@ -29,8 +31,9 @@ from layercake.features.remote.settings import FanOutSettings
 from layercake.features.webhooks.settings import MailSettings, WebhookSettings
 from layercake.head import modules
 from layercake.head.addresses import reached_at
+from layercake.heads.settings import HeadsSettings
 from layercake.inventory import structs
-from layercake.inventory.problems import Problems
+from layercake.inventory.problems import InventoryErrors, Problems
 from layercake.inventory.yaml_marks import Table
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import NEWER, Check, Mistake, text
@@ -39,6 +42,7 @@ from layercake.moduleapi.network import HeadAddress, fits
 from layercake.modules.declared import SiteModule
 
 FILE_NAME = "config.yaml"
+DATABASE = "layercake.db"
 USUAL = Path("/var/lib/layercake")
 ETC = Path("/etc/layercake")
 """The usual data directory. Its settings are in ETC, where an administrator looks for them, and
@@ -223,6 +227,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     fan_out: Annotated[
         FanOutSettings, Meta(description="Commands, logs and copies of many nodes at once.")
     ] = FanOutSettings()
+    heads: Annotated[HeadsSettings, Meta(description="Several heads of one site.")] = (
+        HeadsSettings()
+    )
     modules: Annotated[
         dict[str, SiteModule], Meta(description="The site's own modules, by name.")
     ] = {}
@@ -257,7 +264,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return str(ipaddress.IPv4Network(f"{self.address}/{self.prefix}", strict=False))
 
     @property
-    def heads(self) -> list[HeadAddress]:
+    def own_networks(self) -> list[HeadAddress]:
         """All the networks that the head is in, the first one first."""
         return [
             HeadAddress(interface=self.interface, address=self.address, prefix=self.prefix),
@@ -267,7 +274,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def addresses(self) -> list[str]:
         """The head's addresses, the first one first."""
-        return [own.address for own in self.heads]
+        return [own.address for own in self.own_networks]
 
     @property
     def agent_addresses(self) -> list[str]:
@@ -286,7 +293,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return (
             []
             if ipaddress.IPv4Address(self.address).is_loopback
-            else [str(own) for own in self.heads]
+            else [str(own) for own in self.own_networks]
         )
 
     def site(self, data_dir: Path) -> Site:
@@ -358,6 +365,19 @@ def load(data_dir: Path) -> Settings:
     return msgspec.structs.replace(own, sections=sections)
 
 
+def checked(document: Mapping[str, Any]) -> Settings:
+    """Settings out of what would be written. Raises InputError with every mistake."""
+    with tempfile.TemporaryDirectory(prefix="layercake-settings-") as scratch:
+        (Path(scratch) / FILE_NAME).write_bytes(msgspec.yaml.encode(document))
+        try:
+            return load(Path(scratch))
+        except InventoryErrors as error:
+            raise InputError(
+                f"cannot make the settings: {'; '.join(p.message for p in error.problems)}",
+                hint=next((p.hint for p in error.problems if p.hint), ""),
+            ) from None
+
+
 def _apart(root: Table, settings: Settings, problems: Problems) -> None:
     """The networks that the head is in do not overlap."""
     entries = root.entries["more_networks"].value if "more_networks" in root.entries else None
@@ -370,7 +390,7 @@ def _apart(root: Table, settings: Settings, problems: Problems) -> None:
                 "8 to 30 bits with IPv4, 64 with IPv6",
             )
             return
-        for other in settings.heads[:number]:
+        for other in settings.own_networks[:number]:
             if other.network.version == more.network.version and other.network.overlaps(
                 more.network
             ):
@@ -398,6 +418,7 @@ _NEWER = (
     "log_events",
     "logs",
     "fan_out",
+    "heads",
     "dashboard_url",
     "simulated",
 )

@@ -21,12 +21,15 @@ from layercake.fleet.desired import DesiredState
 from layercake.fleet.engine import Engine
 from layercake.fleet.networks import SiteNetworks
 from layercake.fleet.persistence.database import Database
+from layercake.fleet.site_heads import SiteHeads
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
+from layercake.heads.site import SharedSite
 from layercake.kernel.feature import Feature, in_order
 from layercake.kernel.lag import Lag
 from layercake.kernel.membership import Membership
 from layercake.kernel.running import RunningFeatures
+from layercake.kernel.slices import slowly
 from layercake.kraken.errors import DeclarationError
 from layercake.modules.manual_power import ManualPower
 from layercake.modules.side import ModuleSide
@@ -81,7 +84,8 @@ class SiteSettings(Protocol):
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """`section` gives the settings of a module or a feature, `serves` the head's address for a
-    node by its id, as it stands before a port. `running` are the features."""
+    node by its id, as it stands before a port. `running` are the features, `site` this head among
+    others of its site."""
 
     data_dir: Path
     settings: SiteSettings
@@ -99,6 +103,7 @@ class Kernel:
     node_link: NodeLink
     authority: Authority
     networks: SiteNetworks
+    heads: SiteHeads
     vault: Vault
     modules: ModuleSide
     manual_power: ManualPower
@@ -107,6 +112,7 @@ class Kernel:
     lag: Lag
     served: ServedRequests
     running: RunningFeatures
+    site: SharedSite | None = None
     _parts: dict[type, object] = field(default_factory=dict)
 
     def start(self, features: Iterable[Feature]) -> None:
@@ -138,3 +144,19 @@ class Kernel:
         record.cfg_revision += 1
         self.store.mark(record)
         self.sync.push(record)
+
+    async def heads_changed(self) -> None:
+        """The heads of the site are others: all nodes are told anew, as many at a time as come to
+        fetch it, and so is who boots them."""
+        for name in self.networks.by_name:
+            self.modules.notifier.network(name)
+        async for record in slowly(list(self.store)):
+            if self.store.find(record.node.id) is not record:
+                continue
+            self.modules.notifier.changed(record)
+            record.cfg_revision += 1
+            self.store.mark(record)
+            if not self.sync.speaks(record) or await self.sync.coming.turn(
+                record.node.id, record.cfg_revision
+            ):
+                self.sync.push(record)

@@ -26,7 +26,13 @@ class NodeDoor:
         features = kernel.running
         self.intake = NodeEventIntake(kernel.store, features.hears())
         self.document = DesiredDocument(
-            (self._of_modules, features.document, kernel.requests.document, self._trust)
+            (
+                self._of_modules,
+                features.document,
+                kernel.requests.document,
+                self._trust,
+                kernel.heads.document,
+            )
         )
         join = JoinApi(
             kernel.store,
@@ -41,7 +47,7 @@ class NodeDoor:
             (features.welcome,),
         )
         self._api = NodeApi(
-            SessionAuthenticator(kernel.store),
+            SessionAuthenticator(kernel.store, kernel.heads),
             self.document,
             kernel.requests,
             self.intake,

@@ -7,6 +7,7 @@ LayercakeError
  +-- InputError            a user's mistake: inventory, command line, API request
  |    +-- NotFound         what was named does not exist (an API answers 404)
  +-- Refused               the request is understood and not allowed now (BUSY node, window closed)
+ |    +-- HeadOutdated     a node follows a head of a later epoch
  +-- Unreachable           something outside does not answer (BMC, node, head)
  +-- OperationFailed       something outside answered with a failure
       +-- Stalled          something outside has begun, and does not get on
@@ -49,6 +50,15 @@ class NotFound(InputError):
 
 class Refused(LayercakeError):
     """Understood, and not allowed now."""
+
+
+class HeadOutdated(Refused):
+    """A node follows a head of a later epoch than the one that asks; `epoch` is that which it
+    knows."""
+
+    def __init__(self, message: str, *, epoch: int, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.epoch = epoch
 
 
 class Unreachable(LayercakeError):

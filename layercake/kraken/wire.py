@@ -6,6 +6,10 @@ A datagram is 112 bytes whatever the node holds, all integers big endian:
     magic "LC" | version 1 | kind 1 | node 16 | session 8 | epoch 8 | sequence 8 | cfg 8 | dsc 8
     | layout 4 | mask 16 | state 16 | tag 16
 
+`epoch` is the life of the head, a random number below 2**63. Where a site has several heads, its
+highest bit is set, and the 31 bits below that are the epoch of the heads: it grows by one with each
+that acts (`datagram_epoch`). Who knows nothing of that takes it for any other number.
+
 The tag is blake2b-128, keyed with the session key, over all before it (RFC 7693 section 2.9). It
 proves who sent the datagram, not that it is fresh: see ReplayGuard. `peek` tells which key to try,
 and nothing that it says is to be trusted before `decode`.
@@ -33,6 +37,30 @@ SIZE = _BODY.size + TAG_SIZE
 _TOKEN = re.compile(
     r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.([0-9]{1,20})\.([0-9a-f]{32})", re.ASCII
 )
+
+
+_SEVERAL = 1 << 63
+_LIFE_BITS = 32
+MOST_EPOCHS = (1 << 31) - 1
+"""The highest epoch that fits."""
+EPOCH_HEADER = "Layercake-Epoch"
+"""The field of HTTP by which head and node say the highest epoch that they know, if there is one.
+It is believed for who sends it: by TLS, with the session's credential."""
+
+
+def datagram_epoch(epoch: int, life: int) -> int:
+    """What datagrams of a head have as their epoch that acts in this epoch of the heads, 0 for a
+    head that is alone; `life` is random. Raises WireError for one that does not fit."""
+    if not 0 <= epoch <= MOST_EPOCHS:
+        raise WireError(f"cannot put epoch {epoch} into a datagram: it ends at {MOST_EPOCHS}")
+    if epoch == 0:
+        return life & (_SEVERAL - 1)
+    return _SEVERAL | epoch << _LIFE_BITS | life & ((1 << _LIFE_BITS) - 1)
+
+
+def heads_epoch(number: int) -> int:
+    """The epoch of the heads that the epoch of a datagram tells, 0 from a head that is alone."""
+    return number >> _LIFE_BITS & MOST_EPOCHS if number & _SEVERAL else 0
 
 
 class Kind(IntEnum):

@@ -45,12 +45,13 @@ _AUTHORIZATION = re.compile(rb"\nauthorization:[\t ]*(Bearer [!-~]+)[\t ]*(?:\r|
 @dataclass(frozen=True, slots=True)
 class PlainRequest:
     """A request: GET, or POST where there is a `body`. `authorization` is its bearer's credential,
-    "" without one."""
+    "" without one; `fields` are its header fields as they came."""
 
     transport: asyncio.Transport
     path: str
     body: bytes | None
     authorization: str
+    fields: bytes = b""
 
     @property
     def address(self) -> str:
@@ -193,16 +194,18 @@ class FastResponder(ProtocolWrapper):
             self._ends_in(BODY_S)
             return True
         return len(data) == end and self._answered(
-            head[2], data[head.end() :] if lengths else None, *credentials
+            head[2], data[head.end() :] if lengths else None, head[3], *credentials
         )
 
-    def _answered(self, path: bytes, body: bytes | None, credential: bytes = b"") -> bool:
+    def _answered(
+        self, path: bytes, body: bytes | None, fields: bytes, credential: bytes = b""
+    ) -> bool:
         transport = self._transport
         connection = connection_of(self._transport)
         if transport is None or connection is None:
             return False
         found = self._answer(
-            PlainRequest(transport, path.decode("ascii"), body, credential.decode("ascii"))
+            PlainRequest(transport, path.decode("ascii"), body, credential.decode("ascii"), fields)
         )
         if found is None:
             return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -90,7 +90,8 @@ def call(
 class NodeFacts(Protocol):
     """What every module may know of a node: its entry in the inventory
     (layercake.inventory.schema.Node), what it boots next, what modules offer to others
-    (Module.offers), and its network (moduleapi.network), None where the inventory has none."""
+    (Module.offers), its network (moduleapi.network), None where the inventory has none, and where
+    its boot finds the other heads of the site, as URL@SYNC."""
 
     @property
     def id(self) -> str: ...
@@ -110,6 +111,8 @@ class NodeFacts(Protocol):
     def offers(self) -> Mapping[str, str]: ...
     @property
     def network(self) -> Mapping[str, Any] | None: ...
+    @property
+    def other_heads(self) -> Sequence[str]: ...
 
 
 Reveal = Callable[[SecretRef | None], str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,18 @@ class NotifiedNode:
     boot_set: str
     offers: Mapping[str, str] = field(default_factory=dict)
     network: Mapping[str, Any] | None = None
+    other_heads: Sequence[str] = ()
+
+
+def _no_other_heads(network: Mapping[str, Any] | None) -> Sequence[str]:
+    return ()
 
 
 class ModuleNotifier:
     """Tells modules of nodes. `boots` gives the boot set that a node boots next, `vault` has the
     secrets, `site` is what modules are told of the head, `networks` what of a node's network,
-    `strangers` gives the boot set of those that are being discovered."""
+    `strangers` gives the boot set of those that are being discovered, `other_heads` where the nodes
+    of a network reach the site's other heads (SiteHeads.boot_words)."""
 
     def __init__(
         self,
@@ -50,7 +56,9 @@ class ModuleNotifier:
         site: Site,
         networks: SiteNetworks,
         strangers: Callable[[], Mapping[str, str]] = dict,
+        other_heads: Callable[[Mapping[str, Any] | None], Sequence[str]] = _no_other_heads,
     ) -> None:
+        self._other_heads = other_heads
         self._vault = vault
         self._site = site
         self._networks = networks
@@ -102,7 +110,9 @@ class ModuleNotifier:
     def _network(self, module: Module, name: str) -> None:
         told = self._networks.named(name)
         if told is not None and told.get("discovery"):
+            others = list(self._other_heads(told))
             told = {**told, "boot_sets": self._strangers()}
+            told |= {"other_heads": others} if others else {}
         message = (
             pb.FromHead(network_removed=pb.NetworkRemoved(name=name))
             if told is None
@@ -137,6 +147,7 @@ class ModuleNotifier:
             node.firmware,
             self._boots(record),
             network=self._networks.of(node),
+            other_heads=self._other_heads(self._networks.of(node)),
         )
         offered = [
             module.offers(facts, node.parts.get(name), self._table.settings.get(name), self._site)

@@ -9,7 +9,7 @@ from typing import Protocol
 from layercake.agents.joining import Joining
 from layercake.base.clock import Clock
 from layercake.base.secrets import Vault
-from layercake.fleet.networks import SiteNetworks
+from layercake.fleet.site_heads import SiteHeads
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
 from layercake.kraken.converge import Event
@@ -47,7 +47,7 @@ class ModuleSide:
         store: Store,
         joining: Joining,
         vault: Vault,
-        networks: SiteNetworks,
+        heads: SiteHeads,
         clock: Clock,
         boot_sets: BootSetSource,
         post: Callable[[Record, Event], None],
@@ -64,8 +64,9 @@ class ModuleSide:
             boot_sets.boot_set,
             vault,
             site,
-            networks,
+            heads.networks,
             boot_sets.boot_sets_of_strangers,
+            heads.boot_words,
         )
         self.boot_timeouts = BootTimeouts(store, post, clock)
         self.dispatcher = Dispatcher(self.host, joining, table, self.boot_timeouts)

@@ -85,6 +85,7 @@ def configuration(found: Identity, token: str, authority: Path, run: Path) -> Co
         found.boot,
         found.boot if agent == OWN else agent,
         found.ntp,
+        found.other_heads,
     )
 
 

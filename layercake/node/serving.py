@@ -3,23 +3,46 @@ to the head alone.
 
 Both sides are sure of each other: the certificate is signed by the head's authority and names this
 node and session, and the head's credential is made with the session's key. An earlier boot's
-certificate or credential is worth nothing.
+certificate or credential is worth nothing. A head of the site that acts no more is told so.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from imageapi.node.imageset.imageset import ImageSet
+from layercake.base.text import whole_number
 from layercake.kraken.errors import LayercakeError, WireError
-from layercake.kraken.wire import TO_NODE, check_bearer
+from layercake.kraken.wire import EPOCH_HEADER, MOST_EPOCHS, TO_NODE, check_bearer
 from layercake.node.api import Api
 from minos.agent.head_link.outbox import EventSink
+from minos.agent.head_link.sync import Epochs
 from minos.agent.head_link.trust import for_head, is_head, mark
-from minos.agent.http.server import Server
+from minos.agent.http.server import Handle, Reply, Request, Server
 from minos.agent.state import Config, Session
 from minos.events import NODE_API, NODE_API_FAILED
+
+
+def fenced(handle: Handle, epochs: Epochs) -> Handle:
+    """The same for requests of the head that acts; another one gets 409, and why. They are the
+    head's: it has shown its credential and its certificate by then."""
+
+    def checked(request: Request) -> Reply:
+        epoch = whole_number(request.headers.get(EPOCH_HEADER.lower(), "0"), MOST_EPOCHS) or 0
+        if epochs.accept(epoch):
+            return handle(request)
+        error = (
+            f"cannot do this for a head of epoch {epoch}: this node follows that of epoch "
+            f"{epochs.highest}"
+        )
+        hint = "another head of the site acts: ask that one"
+        return Reply(
+            json.dumps({"error": error, "hint": hint, "epoch": epochs.highest}).encode(), 409
+        )
+
+    return checked
 
 
 class Serving:
@@ -32,7 +55,9 @@ class Serving:
         event: EventSink,
         port: int,
         bmc: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+        epochs: Epochs | None = None,
     ) -> None:
+        self._epochs = epochs or Epochs()
         self._config = config
         self._images = images
         self._event = event
@@ -67,7 +92,7 @@ class Serving:
             self._server = Server(
                 for_head(config, session),
                 allowed,
-                api.handle,
+                fenced(api.handle, self._epochs),
                 self._port,
                 is_head if session.mutual else lambda certificate: True,
             )

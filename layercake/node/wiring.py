@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import imageapi.mutations
 import minos.disks.mutations
 from imageapi.node.attach.disks import names
-from imageapi.node.attach.fetch import Body, FileBody
+from imageapi.node.attach.fetch import Body, Fetch, FileBody
 from imageapi.node.container.cgroup import ROOT
 from imageapi.node.container.egress import parse_head_ports
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.imageset import ImageSet
+from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from layercake.node.disks import LateDisks
 from layercake.node.files import InstancePreparation, running
 from layercake.node.modules import load_module
@@ -26,8 +27,10 @@ from minos import syscalls
 from minos.agent.busy import is_busy
 from minos.agent.core import AgentCore
 from minos.agent.files.manager import FileManager
+from minos.agent.head_link.connection import CONNECT_S, address_at
+from minos.agent.head_link.known_heads import KnownHeads
 from minos.agent.head_link.secret_client import SecretClient
-from minos.agent.http.client import Download
+from minos.agent.http.client import Download, parse_url
 from minos.agent.loop import Agent
 from minos.agent.network.late import LateNetwork
 from minos.agent.state import Session
@@ -123,6 +126,7 @@ class LateApi:
             self._core.event,
             self._port,
             bmc if self._owner else None,
+            self._core.heads.epochs,
         )
         serving.start(session)
         if self._owner:
@@ -150,6 +154,23 @@ def open_url(url: str, offset: int) -> Body:
         if url.startswith("file:")
         else Download(url, offset)
     )
+
+
+def opener(heads: KnownHeads) -> Fetch:
+    """Opens images' addresses; one at a head that does not answer, at the next head."""
+
+    def opened(url: str, offset: int) -> Body:
+        if url.startswith("file:") or not heads.several:
+            return open_url(url, offset)
+        failure: LayercakeError | None = None
+        for address in address_at(url, heads.in_turn()):
+            try:
+                return Download(address, offset, connect_timeout=CONNECT_S)
+            except (Unreachable, OperationFailed) as error:
+                failure = failure or error
+        raise failure or Unreachable("cannot reach the head: none is known")
+
+    return opened
 
 
 def handlers(
@@ -229,6 +250,15 @@ class LateCommands:
             self._commands.cancel_others(keys)
 
 
+def head_ports(core: AgentCore) -> Mapping[str, Any]:
+    """What containers may not speak to: the heads, the one that was joined and the others."""
+    told = core.head_ports
+    if not told or not core.heads.several:
+        return told
+    hosts = (parse_url(head.url).host for head in core.heads.in_turn())
+    return {**told, "addresses": list(dict.fromkeys([*told.get("addresses", ()), *hosts]))}
+
+
 def _power_off() -> None:
     os.sync()
     syscalls.reboot(syscalls.RB_POWER_OFF)
@@ -241,11 +271,12 @@ def make(
     machine runs minOS, and its interfaces are the agent's to set. Raises LayercakeError."""
     run = core.config.run
     preparing: InstancePreparation
-    disks = LateDisks(core, open_url)
+    open_image = opener(core.heads)
+    disks = LateDisks(core, open_image)
     images = ImageSet(
         run,
-        Runtime(run, parent=cgroup, head_ports=lambda: parse_head_ports(core.head_ports)),
-        open_url,
+        Runtime(run, parent=cgroup, head_ports=lambda: parse_head_ports(head_ports(core))),
+        open_image,
         core.event,
         secret=SecretClient(core.config),
         key=lambda: core.image_key,

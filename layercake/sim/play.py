@@ -26,6 +26,7 @@ from layercake.inventory import ranges
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.sim import directory, inventory, namespace, site, welcome
+from layercake.sim.fleet.etcd import EtcdMembers
 from layercake.sim.fleet.faults import Faults, random_numbers
 from layercake.sim.fleet.fleet import BootTimes, Fleet, Head, wrong
 from layercake.sim.inventory import SimulatedSite
@@ -34,6 +35,7 @@ from layercake.sim.show import Meter, line
 from powerman.drivers.sim import SOCKET as BMCS
 
 SECOND_S = 1.0
+STORE_MEMBERS = 3
 UP_S = 60.0
 """After so many seconds a fleet counts as up, whatever keeps some of its nodes from it."""
 
@@ -52,8 +54,9 @@ class Dark(msgspec.Struct, frozen=True):
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What is simulated. `directory` is the simulation's own; `inventory` is a site's, or `nodes`
     are made up; `config` are a site's settings; `changes` are settings by their dotted names.
-    `seconds` 0: until it is interrupted. `keep`: the directory stays. `status_s`: seconds between
-    two lines of status, 0 for the usual. `program` is how people call `layercake`.
+    `heads` is how many there are. `seconds` 0: until it is interrupted. `keep`: the directory
+    stays. `status_s`: seconds between two lines of status, 0 for the usual. `program` is how people
+    call `layercake`.
 
     Of the launcher: `lock` and `listener` are file descriptors, of the directory's lock and of a
     listening socket whose URL is `url`; `parent` is its process."""
@@ -65,6 +68,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     changes: dict[str, Any] = {}
     dhcp: bool = False
+    heads: int = 1
     faults: dict[str, Any] = {}
     dark: list[Dark] = []
     firmware_s: float = 8.0
@@ -82,12 +86,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass
 class Play:
     """A simulation that runs: its head, its fleet, who is in it, and which faults it has. `screen`
-    is where it says how it is."""
+    is where it says how it is. Of several heads `others` are those that follow first, `members`
+    those of their etcd."""
 
     options: Options
     directory: Path
     simulated: SimulatedSite
     head: site.HeadProcess
+    others: list[site.HeadProcess]
+    members: EtcdMembers | None
     fleet: Fleet
     settings: Settings
     faults: Faults
@@ -166,16 +173,18 @@ def build_play(options: Options, screen: Screen) -> Play:
         else inventory.simulated_site(inventory.generated(options.nodes), heads=heads)
     )
     address = options.address or ("" if options.inventory or config is not None else inventory.HEAD)
+    members = EtcdMembers(place, STORE_MEMBERS) if options.heads > 1 else None
     settings = site.settings_of(
         place,
         simulated,
         config=config,
-        changes=options.changes,
+        changes=options.changes | _among("head1", members),
         address=address,
         dhcp=options.dhcp,
         url=options.url,
     )
     site.prepare(place, settings, simulated)
+    others = [_other(number, settings, options, members) for number in range(2, options.heads + 1)]
     boot = next(s for s in settings.sections.values() if hasattr(s, "dhcp_port"))
     faults = msgspec.convert(options.faults, Faults)
     where = Head(
@@ -186,14 +195,45 @@ def build_play(options: Options, screen: Screen) -> Play:
         authority=place / "pki" / "ca.pem",
         bmcs=place / BMCS,
         dhcp=boot.dhcp_port if options.dhcp else 0,
+        others=tuple(_address(settings, number) for number in range(2, options.heads + 1)),
     )
     fleet = Fleet(
         simulated.identities, where, faults, BootTimes(options.firmware_s, options.kernel_s)
     )
-    play = Play(options, place, simulated, site.HeadProcess(place), fleet, settings, faults, screen)
+    play = Play(
+        options,
+        place,
+        simulated,
+        site.HeadProcess(place),
+        [site.HeadProcess(other) for other in others],
+        members,
+        fleet,
+        settings,
+        faults,
+        screen,
+    )
     for dark in options.dark:
         play.chosen(dark.nodes)
     return play
+
+
+def _among(name: str, members: EtcdMembers | None) -> dict[str, Any]:
+    """The settings of one of several heads, by their dotted names."""
+    return {} if members is None else {"heads.name": name, "heads.store": members.endpoints}
+
+
+def _address(settings: Settings, number: int) -> str:
+    """The address of a further head; the one after the first head's is the relay's."""
+    return str(ipaddress.IPv4Address(settings.address) + number)
+
+
+def _other(number: int, settings: Settings, options: Options, members: EtcdMembers | None) -> Path:
+    """Makes a further head, with the files of the first one; its directory."""
+    place = Path(options.directory).absolute()
+    other = place / f"head{number}"
+    return site.copy_head(
+        place, other, _address(settings, number), _among(f"head{number}", members)
+    )
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -228,11 +268,16 @@ async def run(
 async def _play(play: Play, stop: asyncio.Event, then: Callable[[Play], Awaitable[None]]) -> None:
     try:
         await play.fleet.start()
+        if play.members is not None:
+            play.members.start()
+            await asyncio.to_thread(play.members.wait)
         play.head.start(play.options.listener)
         waiting = asyncio.create_task(_count_seconds(play.screen, "the head starts"))
         try:
             await asyncio.to_thread(play.head.wait, stop.is_set)
             if not stop.is_set():
+                for other in play.others:
+                    other.start()
                 await asyncio.to_thread(play.head.fill, play.simulated)
         finally:
             waiting.cancel()
@@ -240,7 +285,10 @@ async def _play(play: Play, stop: asyncio.Event, then: Callable[[Play], Awaitabl
             play.darken()
             await then(play)
     finally:
-        await asyncio.to_thread(play.head.stop)
+        for head in (*play.others, play.head):
+            await asyncio.to_thread(head.stop)
+        if play.members is not None:
+            play.members.kill()
         await play.fleet.stop()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,11 +20,13 @@ import yaml
 from imageapi.store.manifest import Signer
 from layercake.agents import pki
 from layercake.head import settings as head_settings
+from layercake.heads.settings import DIRECTORY, KEY, KEY_BYTES
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.sim.api import Api
 from layercake.sim.inventory import SimulatedSite
 from minos.build import sets
 from minos.build.profiles import Profile, of
+from powerman.drivers.sim import SOCKET as BMCS
 
 SOCKET = "api.sock"
 LOG = "head.log"
@@ -114,6 +117,9 @@ def prepare(directory: Path, settings: head_settings.Settings, simulated: Simula
     """What a head needs to boot nodes: keys, boot sets, boot programs. All of it is of a few bytes:
     simulated nodes run nothing."""
     pki.create(directory / "pki", *settings.certificate_names)
+    if settings.heads.name:
+        (directory / DIRECTORY).mkdir(mode=0o700)
+        (directory / DIRECTORY / KEY).write_bytes(os.urandom(KEY_BYTES))
     for name in ("secrets", "ipxe", "boot", "files"):
         (directory / name).mkdir(mode=0o700, exist_ok=True)
     for name in ("undionly.kpxe", "snponly.efi"):
@@ -133,6 +139,23 @@ def prepare(directory: Path, settings: head_settings.Settings, simulated: Simula
             )
     for image in {*simulated.images, "one", "two"}:
         (directory / "files" / f"{image}.squashfs").write_bytes(b"hsqs" + image.encode() * 100)
+
+
+def copy_head(place: Path, other: Path, address: str, changes: Mapping[str, Any]) -> Path:
+    """Makes a further head beside one that has not begun: its settings with another address and
+    these changes, its files, and the same machines. The directory."""
+    values = yaml.safe_load((place / head_settings.FILE_NAME).read_text())
+    values |= {"address": address, "socket": str(other / SOCKET)}
+    _apply_changes(values, changes)
+    other.mkdir(mode=0o700)
+    (other / head_settings.FILE_NAME).write_text(yaml.safe_dump(values))
+    for name in ("pki", "secrets", "ipxe", "boot", "images", "files", DIRECTORY):
+        if (place / name).is_dir():
+            shutil.copytree(place / name, other / name)
+    for name in ("server.pem", "server.key"):
+        (other / "pki" / name).unlink()
+    (other / BMCS).symlink_to(place / BMCS)
+    return other
 
 
 def _boot_set(

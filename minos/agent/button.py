@@ -12,7 +12,7 @@ import struct
 import threading
 from collections.abc import Callable
 
-from layercake.base.netlink import NLMSG_ERROR, attribute, attributes, messages
+from layercake.base.packets.netlink import NLMSG_ERROR, attribute, attributes, messages
 from layercake.kraken.errors import OperationFailed
 from minos.agent.core import Pressed
 from minos.netlink import message

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from layercake.kraken.events import EventKind, Severity
+from minos.agent.head_link.known_heads import KnownHeads
 from minos.agent.head_link.link import HeadLink, Joined, Message, Renewed
 from minos.agent.state import Config, SessionFile
 
@@ -75,7 +76,10 @@ class AgentCore:
         self.session = self.file.load(config)
         self.image_key = self.session.image_key if self.session else b""
         self.head_ports = self.session.head_ports if self.session else {}
-        self.link = HeadLink(config, self.session, self._receive, now=wall, jitter=jitter)
+        self.heads = KnownHeads(config)
+        self.link = HeadLink(
+            config, self.session, self.heads, self._receive, now=wall, jitter=jitter
+        )
 
     def event(
         self, kind: EventKind, text: str, severity: Severity | None = None, **data: Any

@@ -26,9 +26,9 @@ from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import bearer
 from minos import hardware, syscalls
+from minos.agent.head_link.connection import HeadConnection
 from minos.agent.head_link.outbox import EventSink
-from minos.agent.head_link.trust import to_head
-from minos.agent.http.client import BODY_LIMIT, Connection, parse_url
+from minos.agent.http.client import BODY_LIMIT
 from minos.agent.state import Config, Session
 from minos.events import DRIVER_FAILED, DRIVERS, DRIVERS_LEFT
 
@@ -143,7 +143,7 @@ class Drivers:
         self._load = load
         self._sleep = sleep
         self._tries = tries
-        self._connection: Connection | None = None
+        self._connection: HeadConnection | None = None
         self._fetched: dict[str, int] = {}
         self._idle: set[str] = set()
 
@@ -362,9 +362,7 @@ class Drivers:
                     "Content-Type": "application/json",
                 }
                 if self._connection is None:
-                    self._connection = Connection(
-                        parse_url(self._config.head), to_head(self._config, session)
-                    )
+                    self._connection = HeadConnection(self._config, session)
                 status, data = self._connection.request(method, path, headers, body)
                 if status < 500:
                     return status, data

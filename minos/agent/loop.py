@@ -213,6 +213,7 @@ class Agent:
         sync = SyncSocket(
             core.config,
             session,
+            core.heads,
             core.link,
             say=core.say,
             jitter=core.jitter,

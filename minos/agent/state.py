@@ -44,6 +44,8 @@ class Config:
 
     ntp: tuple[str, ...] = ()
     """Time servers; none for an agent that does not keep its machine's clock."""
+    other_heads: tuple[tuple[str, str], ...] = ()
+    """Where the site's other heads are reached, as `head` and `sync`."""
 
     @property
     def node_bytes(self) -> bytes:

@@ -25,9 +25,8 @@ from layercake.base.text import whole_number
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import bearer
+from minos.agent.head_link.connection import HeadConnection
 from minos.agent.head_link.outbox import EventSink
-from minos.agent.head_link.trust import to_head
-from minos.agent.http.client import Connection, parse_url
 from minos.agent.state import Config, Session
 from minos.events import AGENT, AGENT_SWAP_FAILED, AGENT_SWAPPED
 from minos.programs import OWN, directory, read
@@ -172,7 +171,7 @@ class Swap:
         config = self._config
         failures = 0
         headers = {"Authorization": bearer(session.key, config.node_bytes, session.number)}
-        connection = Connection(parse_url(config.head), to_head(config, session))
+        connection = HeadConnection(config, session)
         while True:
             try:
                 status, data = connection.request("GET", f"/node/v1/agent/{name}", headers)

@@ -18,8 +18,7 @@ from typing import Any
 
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.wire import bearer
-from minos.agent.head_link.trust import to_head
-from minos.agent.http.client import Connection, parse_url
+from minos.agent.head_link.connection import HeadConnection
 from minos.agent.state import Config, Session
 from minos.survey.neighbours import Listener, load, names, wait_for_neighbours
 from minos.survey.report import survey
@@ -108,7 +107,7 @@ def start(config: Config, session: Session, say: Callable[[str], None]) -> Hardw
     """Keeps the survey of this machine from now on."""
 
     def hand_in(session: Session, report: dict[str, Any]) -> None:
-        connection = Connection(parse_url(config.head), to_head(config, session))
+        connection = HeadConnection(config, session)
         try:
             headers = {
                 "Content-Type": "application/json",

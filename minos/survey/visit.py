@@ -19,7 +19,7 @@ from typing import Any
 from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError
 from minos import hardware, syscalls
-from minos.agent.http.client import Connection, parse_url, tls_context
+from minos.agent.head_link.connection import HeadConnection
 from minos.agent.state import Config
 from minos.survey.monitor import plugged
 from minos.survey.neighbours import Listener, load, names, wait_for_neighbours
@@ -112,7 +112,7 @@ class Visit:
         return (then if then in (REBOOT, OFF) else WAIT), min(MOST_S, max(LEAST_S, again))
 
 
-def _exchange(connection: Connection, body: Mapping[str, Any]) -> Mapping[str, Any]:
+def _exchange(connection: HeadConnection, body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Hands a report in; the head's answer. Raises ValueError, and what the connection raises."""
     status, data = connection.request(
         "POST", PATH, {"Content-Type": "application/json"}, json.dumps(body).encode()
@@ -127,7 +127,7 @@ def _exchange(connection: Connection, body: Mapping[str, Any]) -> Mapping[str, A
 def visit(config: Config, say: Callable[[str], None]) -> None:
     """Reports and waits until the head says that the machine is known now, or that it was on for
     long enough. Returns never."""
-    connection = Connection(parse_url(config.head), tls_context(config.authority))
+    connection = HeadConnection(config, None)
     exchange = partial(_exchange, connection)
     one = Visit(config, exchange, lambda: survey() | {"tpm_ek": fingerprint()}, say)
     listener = Listener()

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from layercake.base.lease import Permit, always
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman.driver import (
     Inspection,
@@ -193,8 +194,9 @@ class CommandDriver:
     """One machine that is switched by a program; see `driver.PowerDriver` for what the methods
     mean."""
 
-    def __init__(self, spec: BmcSpec, programs: Programs) -> None:
+    def __init__(self, spec: BmcSpec, programs: Programs, permit: Permit = always) -> None:
         self._spec = spec
+        self._permit = permit
         self._programs = programs
         self.answer_s = 0.0
         self.progress = ""
@@ -206,6 +208,8 @@ class CommandDriver:
     async def _run_program(self, verb: str) -> str:
         spec = self._spec
         began = time.monotonic()
+        if verb != "status":
+            self._permit()
         ended = await self._programs.run(spec, verb)
         self.answer_s = max(time.monotonic() - began, self.answer_s * _DECAY)
         if ended.status == 0:

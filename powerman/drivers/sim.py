@@ -17,6 +17,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from layercake.base.lease import Permit, always
 from layercake.kraken.errors import OperationFailed
 from powerman.driver import (
     Inspection,
@@ -31,6 +32,7 @@ from powerman.hardware import Fact
 from powerman.health import Health
 from powerman.settings import BmcSpec
 
+READING = ("state",)
 SOCKET = "sim.sock"
 """The file in the head's data directory."""
 
@@ -101,8 +103,9 @@ class SimLine:
 class SimDriver:
     """One made-up BMC; see `driver.PowerDriver` for what the methods mean."""
 
-    def __init__(self, spec: BmcSpec, line: SimLine) -> None:
+    def __init__(self, spec: BmcSpec, line: SimLine, permit: Permit = always) -> None:
         self._spec = spec
+        self._permit = permit
         self._line = line
         self.answer_s = 0.0
         self.progress = ""
@@ -112,6 +115,8 @@ class SimDriver:
         self.cap = None
 
     async def _request(self, what: str) -> Any:
+        if what not in READING:
+            self._permit()
         return await self._line.request(what, self._spec.where, self._spec.timeout_s)
 
     async def state(self) -> PowerState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from layercake.base.lease import Permit, always
 from powerman.driver import PowerDriver
 from powerman.drivers.command import CommandDriver, Programs
 from powerman.drivers.sim import SimDriver, SimLine
@@ -17,12 +18,13 @@ from powerman.settings import BmcSpec
 
 @dataclass(slots=True)
 class Shared:
-    """What the drivers share."""
+    """What the drivers share. `permit` is asked before anything is sent that switches a machine."""
 
     web: Web
     pool: PyghmiPool
     sim: SimLine
     programs: Programs
+    permit: Permit = always
 
     async def close(self) -> None:
         """Ends what is open."""
@@ -33,9 +35,9 @@ class Shared:
 def make_driver(spec: BmcSpec, shared: Shared) -> PowerDriver:
     """The driver that a BMC's record names."""
     if spec.driver == "redfish":
-        return RedfishDriver(spec, shared.web)
+        return RedfishDriver(spec, shared.web, shared.permit)
     if spec.driver == COMMAND:
-        return CommandDriver(spec, shared.programs)
+        return CommandDriver(spec, shared.programs, shared.permit)
     if spec.driver == SIM:
-        return SimDriver(spec, shared.sim)
-    return IpmiDriver(spec, shared.pool)
+        return SimDriver(spec, shared.sim, shared.permit)
+    return IpmiDriver(spec, shared.pool, shared.permit)

@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from layercake.base.lease import Permit, always
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman.driver import (
     Inspection,
@@ -75,8 +76,9 @@ _SLOW_FACTOR = (
 class IpmiDriver:
     """One IPMI BMC; see `driver.PowerDriver` for what the methods mean."""
 
-    def __init__(self, spec: BmcSpec, pool: PyghmiPool) -> None:
+    def __init__(self, spec: BmcSpec, pool: PyghmiPool, permit: Permit = always) -> None:
         self._spec = spec
+        self._permit = permit
         self._pool = pool
         self._suites = [
             rmcp.SUITES[n] for n in ((spec.cipher_suite,) if spec.cipher_suite else (17, 3))
@@ -125,8 +127,10 @@ class IpmiDriver:
         """Makes the next boot a network boot."""
         async with self._session() as session:
             if session:
-                await session.command(_CHASSIS, _SET_BOOT, boot_network_data(self._spec.firmware))
+                boot = boot_network_data(self._spec.firmware)
+                await session.command(_CHASSIS, _SET_BOOT, boot, permit=self._permit)
             else:
+                self._permit()
                 await self._pyghmi("boot_network")
 
     async def boot_uri(self, uri: str) -> None:
@@ -226,8 +230,9 @@ class IpmiDriver:
     async def _control(self, action: bytes, name: str) -> None:
         async with self._session() as session:
             if session:
-                await session.command(_CHASSIS, _CONTROL, action)
+                await session.command(_CHASSIS, _CONTROL, action, permit=self._permit)
             else:
+                self._permit()
                 await self._pyghmi(name)
 
     async def _pyghmi(self, operation: str, factor: float = 1.0, given: str = "") -> Any:

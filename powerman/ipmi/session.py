@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
+from layercake.base.lease import Permit, always
 from layercake.kraken.errors import OperationFailed, Unreachable
 from powerman.driver import LoginRefused, NoSession, NotNow, Unsupported, login_refused
 from powerman.ipmi import rmcp
@@ -69,22 +70,29 @@ class Session:
         self.raised = False
 
     async def command(
-        self, function: int, command: int, data: bytes = b"", *, user: bool = False
+        self,
+        function: int,
+        command: int,
+        data: bytes = b"",
+        *,
+        user: bool = False,
+        permit: Permit = always,
     ) -> bytes:
         """Sends one command and returns its data. `user`: a user's rights are enough for it, unless
-        the BMC thinks otherwise. Raises Unreachable, NotNow, Unsupported, OperationFailed with the
-        completion code."""
+        the BMC thinks otherwise; `permit` is asked before each packet, a repeated one too. Raises
+        Unreachable, NotNow, Unsupported, OperationFailed with the completion code, and what the
+        permit does."""
         if not user:
             await self._raise()
-        code, answer = await self._exchange(function, command, data)
+        code, answer = await self._exchange(function, command, data, permit)
         for wait in _BUSY_WAITS_S:
             if code not in rmcp.BUSY_CODES:
                 break
             await asyncio.sleep(wait)
-            code, answer = await self._exchange(function, command, data)
+            code, answer = await self._exchange(function, command, data, permit)
         if code == _PRIVILEGE and not self.raised:
             await self._raise()
-            code, answer = await self._exchange(function, command, data)
+            code, answer = await self._exchange(function, command, data, permit)
         return self._good(function, command, code, answer)
 
     async def tried(self, function: int, command: int, data: bytes = b"") -> tuple[int, bytes]:
@@ -127,8 +135,10 @@ class Session:
                 break
         self.raised = True
 
-    async def _exchange(self, function: int, command: int, data: bytes) -> tuple[int, bytes]:
-        packet, request = self._message(function, command, data)
+    async def _exchange(
+        self, function: int, command: int, data: bytes, permit: Permit = always
+    ) -> tuple[int, bytes]:
+        packet, request = self._message(function, command, data, permit)
         answer = await self.line.exchange(
             packet,
             lambda raw: rmcp.parse_message(self._keys.unseal(raw), function, request, command),
@@ -137,11 +147,14 @@ class Session:
         self._prelude = b""
         return answer
 
-    def _message(self, function: int, command: int, data: bytes) -> tuple[Callable[[], bytes], int]:
+    def _message(
+        self, function: int, command: int, data: bytes, permit: Permit = always
+    ) -> tuple[Callable[[], bytes], int]:
         self._request = request = (self._request + 1) % 64
         body = rmcp.message(function, request, command, data)
 
         def packet() -> bytes:
+            permit()
             if self._prelude:
                 self.line.send(self._prelude)
             self._sequence += 1  # each packet, a repeated one too, needs a number of its own

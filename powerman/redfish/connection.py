@@ -20,6 +20,7 @@ from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
+from layercake.base.lease import Permit, always
 from layercake.kraken.errors import LayercakeError, OperationFailed
 from powerman.driver import SLOWEST_ANSWER_S, NotNow, Unsupported, login_refused, unreachable
 from powerman.inventory import TIMEOUT_S
@@ -65,8 +66,9 @@ class Response:
 class RedfishConnection:
     """One service, with our login."""
 
-    def __init__(self, spec: BmcSpec, web: Web) -> None:
+    def __init__(self, spec: BmcSpec, web: Web, permit: Permit = always) -> None:
         self._spec = spec
+        self._permit = permit
         self._web = web
         plain = base64.b64encode(f"{spec.username}:{spec.password}".encode()).decode()
         self._basic = {"Authorization": f"Basic {plain}"}
@@ -165,7 +167,8 @@ class RedfishConnection:
         Unreachable, LoginRefused, OperationFailed."""
         if self._by_session and not self._token:
             await self._open_session()
-        answer = await self._follow(method, path, body, {**self.login(), **headers})
+        permit = always if method == "GET" else self._permit
+        answer = await self._follow(method, path, body, {**self.login(), **headers}, permit)
         if answer.status != 401:
             return answer
         if self._token:  # it has ended our session: BMCs do after minutes
@@ -174,7 +177,7 @@ class RedfishConnection:
             return answer  # it takes Basic, so another try would only count as one more failure
         self._by_session = True
         await self._open_session()
-        return await self._follow(method, path, body, {**self.login(), **headers})
+        return await self._follow(method, path, body, {**self.login(), **headers}, permit)
 
     async def _open_session(self) -> None:
         """Logs in by a session (DSP0266, section 13.3.4). Raises LoginRefused."""
@@ -210,18 +213,23 @@ class RedfishConnection:
         )
 
     async def _follow(
-        self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        headers: Mapping[str, str],
+        permit: Permit = always,
     ) -> Response:
         """An answer, by way of redirects inside the same service: many have a path with a slash
         only, or without. Anywhere else our password would go to somebody else."""
         asked = self._moved.get(path, path)
-        answer = await self._exchange(method, asked, body, headers)
+        answer = await self._exchange(method, asked, body, headers, permit)
         for _ in range(_REDIRECTS):
             moved = self._redirected(asked, answer)
             if not moved:
                 break
             asked = moved
-            answer = await self._exchange(method, asked, body, headers)
+            answer = await self._exchange(method, asked, body, headers, permit)
             if answer.status < 300:
                 self._moved[path] = asked
         return answer
@@ -246,17 +254,22 @@ class RedfishConnection:
         return moved if same and REDFISH_PATH.fullmatch(moved) and moved != path else ""
 
     async def _exchange(
-        self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        headers: Mapping[str, str],
+        permit: Permit = always,
     ) -> Response:
-        """One HTTP request. Raises Unreachable, OperationFailed if the certificate is not to be
-        trusted."""
+        """One HTTP request; it is given up where the permit ends, as it may not be sent later.
+        Raises Unreachable, OperationFailed if the certificate is not to be trusted."""
         spec = self._spec
         url = self.url(path)
         began = time.monotonic()
         try:
             secure = tls_context(spec.verify_tls) if spec.address.startswith("https:") else True
             async with (
-                asyncio.timeout(self.answer_limit),
+                asyncio.timeout(min(self.answer_limit, permit())),
                 self._web.session.request(
                     method,
                     url,

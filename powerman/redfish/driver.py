@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 
+from layercake.base.lease import Permit, always
 from layercake.kraken.errors import OperationFailed
 from powerman.driver import (
     Inspection,
@@ -55,11 +56,15 @@ class RedfishDriver:
     service, if it is another than that of `spec`."""
 
     def __init__(
-        self, spec: BmcSpec, web: Web, connection: RedfishConnection | None = None
+        self,
+        spec: BmcSpec,
+        web: Web,
+        permit: Permit = always,
+        connection: RedfishConnection | None = None,
     ) -> None:
         self._spec = spec
         self._web = web
-        self._connection = connection or RedfishConnection(spec, web)
+        self._connection = connection or RedfishConnection(spec, web, permit)
         self._targets: Targets | None = None
         self.progress = ""
         self.health = Health()

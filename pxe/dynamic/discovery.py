@@ -67,6 +67,7 @@ def _node_of(
         secure_boot=uefi and signed,
         subnet=network.subnet,
         stranger=True,
+        other_heads=network.other_heads,
     )
 
 

@@ -67,7 +67,7 @@ class GuestLeases(msgspec.Struct, frozen=True, kw_only=True):
 class DynamicNetwork:
     """A network with addresses for guests. `times` are the DHCP options that say for how long.
     `discovery`: so many machines that nobody knows may boot at once, by these boot sets, by
-    architecture."""
+    architecture; `other_heads` are for their command lines."""
 
     subnet: Subnet
     pool: Pool
@@ -75,6 +75,7 @@ class DynamicNetwork:
     times: Mapping[int, bytes]
     discovery: int = 0
     boot_sets: Mapping[str, str] = field(default_factory=dict)
+    other_heads: tuple[str, ...] = ()
 
     def holds(self, address: bytes) -> bool:
         """Whether an address is one of the network, for a guest or not."""
@@ -127,6 +128,7 @@ class DynamicNetworks:
             times(lease_s),
             told.get("discovery") or 0,
             told.get("boot_sets") or {},
+            tuple(map(str, told.get("other_heads", ()))),
         )
 
     def remove_network(self, name: str) -> None:

@@ -99,6 +99,11 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: fl
         *_checked(node),
     ]
     line = " ".join(arguments)
+    if node.other_heads:
+        others = plain_word("other_heads", ",".join(node.other_heads))
+        longer = f"{line} layercake.other_heads={others}"
+        # without them it boots as well, while the head that serves this is there
+        line = longer if len(longer) <= _KERNEL_LINE_MAX else line
     if len(line) > _KERNEL_LINE_MAX:
         raise InputError(
             f"cannot write boot script: the kernel command line of {node.name} has {len(line)} "

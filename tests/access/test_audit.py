@@ -17,6 +17,7 @@ from layercake import __version__
 from layercake.api.caller import Caller
 from layercake.api.gate import Gate
 from layercake.api.route import Operation, Reach, Route
+from layercake.api.server import at_once
 from layercake.features.access.audit import DAY_S, FIRST_S, Audit, shown
 from layercake.features.access.tokens import Tokens
 from layercake.features.rolls.manager import Rolls
@@ -172,7 +173,7 @@ async def test_the_record_is_on_disk_before_the_change_begins_and_its_outcome_be
 
     access = world.head.features.access
     assert access is not None
-    gate = Gate(world.head.store, access, status, simulated=False)
+    gate = Gate(world.head.store, access, status, simulated=False, settled=at_once)
     operation = Operation(
         method="POST", path="/v1/x", role=Role.OPERATOR, reach=Reach.NONE, summary=""
     )

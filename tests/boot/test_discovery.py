@@ -64,7 +64,8 @@ class Site:
 
 
 async def test_an_unknown_machine_boots_by_a_ticket(tmp_path: Path) -> None:
-    site = Site(tmp_path, NEAR)
+    other = "https://10.99.0.2:8443@10.99.0.2:31415"
+    site = Site(tmp_path, {**NEAR, "other_heads": [other]})
     offer = site.ask(MessageType.DISCOVER, 1, FIRMWARE)
     assert (
         offer.outcome is Outcome.OFFERED
@@ -80,6 +81,7 @@ async def test_an_unknown_machine_boots_by_a_ticket(tmp_path: Path) -> None:
         node, node.macs[0], window.token, site.settings, 1_800_000_000.0
     ).command_line.split()
     assert "layercake.discover=1" in words and f"layercake.token={window.token}" in words
+    assert f"layercake.other_heads={other}" in words
     assert "layercake.boot=0.2.0-a" in words and "layercake.name=machine-020000000001" in words
     import time
 

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layercake.kraken.errors import InputError
-from pxe.nodes import Node
+from minos.identity import parse_identity
+from pxe.nodes import Node, from_record
 from pxe.paths import grub, ipxe
 from pxe.paths.boot_spec import command_line, environment, plain_word, spec_for
 from pxe.settings import Settings
+from tests.boot.conftest import NODE, RECORD
 
 TOKEN = "one-use_token.42"
 NOW = 1_800_000_000.4
@@ -72,6 +74,24 @@ def test_the_script(node: Node, settings: Settings) -> None:
         "echo Layercake: n1 cannot boot from http://10.99.0.1:8080/boot, starts again in 5 seconds"
     )
     assert lines[-3:] == [told, "sleep 5", "reboot"]
+
+
+def test_the_other_heads_of_the_site_are_named_where_there_is_room(
+    node: Node, settings: Settings
+) -> None:
+    others = ["https://10.99.0.2:8443@10.99.0.2:31415", "https://[fd99::3]:8443@[fd99::3]:31415"]
+    told = from_record(NODE, {**RECORD, "other_heads": others})
+    alone = command_line(node, node.macs[0], TOKEN, settings, NOW)
+    line = command_line(told, told.macs[0], TOKEN, settings, NOW)
+    assert line == f"{alone} layercake.other_heads={','.join(others)}"
+    assert parse_identity(line).other_heads == (
+        ("https://10.99.0.2:8443", "10.99.0.2:31415"),
+        ("https://[fd99::3]:8443", "[fd99::3]:31415"),
+    )
+    full = "x" * (2000 - len(alone))
+    crowded = dataclasses.replace(told, kernel_args=f"{node.kernel_args} {full}")
+    line = command_line(crowded, told.macs[0], TOKEN, settings, NOW)
+    assert line.endswith(full), "a node boots as well without them"
 
 
 @pytest.mark.parametrize(

@@ -339,9 +339,9 @@ def test_a_head_in_two_networks_is_looked_at_in_each(tmp_path: Path) -> None:
     )
     first, second = site.sides()
     assert (first.settings.interface, first.settings.address) == ("eth0", "10.99.0.1")
-    assert (second.settings.interface, second.settings.address, len(second.settings.heads)) == (
-        "eth1",
-        "10.121.0.1",
-        1,
-    )
+    assert (
+        second.settings.interface,
+        second.settings.address,
+        len(second.settings.own_networks),
+    ) == ("eth1", "10.121.0.1", 1)
     assert [n.name for n in second.nodes] == ["far"] and "lost" in [n.name for n in first.nodes]

@@ -68,6 +68,7 @@ def test_help_lists_every_command_with_its_help(run: Run) -> None:
         "profile",
         "boot-media",
         "authority",
+        "heads",
         "check",
         "backup",
         "restore",

@@ -141,6 +141,7 @@ FEATURES = NOUNS | {
     "access",
     "authority",
     "disks",
+    "heads",
     "logs",
     "remote",
     "slurm",

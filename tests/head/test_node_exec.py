@@ -30,13 +30,20 @@ from layercake.kraken.errors import Unreachable
 from layercake.kraken.events import EventKind, Severity
 from layercake.node.serving import Serving
 from layercake.node.wiring import open_url
+from minos.agent.head_link.sync import Epochs
 from minos.agent.state import Config, Session
 from tests.support.api import adopt
 from tests.support.world import World
 
 
 @pytest.fixture
-async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
+def epochs() -> Epochs:
+    """The epochs of the heads as the node knows them."""
+    return Epochs()
+
+
+@pytest.fixture
+async def client(world: World, epochs: Epochs) -> AsyncIterator[TestClient[Any, Any]]:
     """The head's API as the network sees it, and node n0 with its own API in this process."""
     directory = world.directory / "pki"
     pki.create(directory, "127.0.0.1")
@@ -66,7 +73,7 @@ async def client(world: World) -> AsyncIterator[TestClient[Any, Any]]:
         ("h", 1),
         (tls["cert"], tls["key"]),
     )
-    serving = Serving(config, images, said, 0)
+    serving = Serving(config, images, said, 0, epochs=epochs)
     serving.start(session)
     token = doors.create_admin_token(world.directory).read_text().strip()
     adopt(world.head)
@@ -90,6 +97,27 @@ async def test_a_command_is_run_and_recorded_but_never_its_output(
     assert "admin at 127.0.0.1 runs on the node: sh -c" in events[0]["text"]
     assert "exit status 5" in events[1]["text"]
     assert "666" not in json.dumps(events)
+
+
+async def test_a_node_that_follows_a_later_head_refuses_and_the_head_learns_of_it(
+    world: World, client: TestClient[Any, Any], epochs: Epochs
+) -> None:
+    seen: list[int] = []
+    world.head.heads.on_outdated(seen.append)
+    world.head.heads.acts(4)
+    world.send(world.hello("n0"))
+    run = {"command": ["true"]}
+    assert (await client.post("/v1/nodes/n0/exec", json=run)).status == 200
+    assert epochs.highest == 4, "a genuine head has told it"
+    assert epochs.accept(5)
+    answer = await client.post("/v1/nodes/n0/exec", json=run)
+    error = (await answer.json())["error"]
+    assert answer.status == 403 and seen == [5]
+    assert "for a head of epoch 4: this node follows that of epoch 5" in error
+    world.head.heads.acts(6)
+    world.send(world.hello("n0"))
+    assert (await client.post("/v1/nodes/n0/exec", json=run)).status == 200
+    assert (epochs.highest, seen) == (6, [5])
 
 
 async def test_what_cannot_be_run_is_recorded_too(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from layercake.fleet.slices import Once
+from layercake.kernel.slices import Once
 
 
 class Work:

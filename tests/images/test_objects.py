@@ -19,7 +19,7 @@ from imageapi.node.attach.loop import find as find_loops
 from imageapi.node.mount import is_mounted, known_filesystems, mount_points
 from imageapi.node.objects.objects import Objects
 from imageapi.spec.objects import parse_attach, parse_container_mount, parse_mount
-from layercake.base.netlink import attributes
+from layercake.base.packets.netlink import attributes
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 from tests.support.images import Node, eventually, spec_of, used_loops
 from tests.support.namespace import run_as_agent

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from layercake.base.netlink import NLMSG_ERROR, attribute
+from layercake.base.packets.netlink import NLMSG_ERROR, attribute
 from layercake.kraken.errors import OperationFailed
 from minos.agent.button import group_of, pressed
 

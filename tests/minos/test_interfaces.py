@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from layercake.base.netlink import attributes
+from layercake.base.packets.netlink import attributes
 from layercake.kraken.errors import OperationFailed
 from layercake.kraken.events import EventKind, Severity
 from minos.agent.network import wanted as wanted_module

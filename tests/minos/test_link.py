@@ -10,7 +10,8 @@ import pytest
 
 from layercake.kraken.errors import Unreachable
 from layercake.kraken.events import MUTATION_FAILED
-from minos.agent.head_link import link
+from minos.agent.head_link import connection, link
+from minos.agent.head_link.known_heads import KnownHeads
 from minos.agent.state import Config
 from minos.tpm import proof
 from minos.tpm.device import Device
@@ -22,8 +23,10 @@ CONFIG = Config(
 
 
 def test_events_are_handed_in_before_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "to_head", lambda config, session: None)
-    found = link.HeadLink(CONFIG, None, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.0)
+    monkeypatch.setattr(connection, "to_head", lambda config, session: None)
+    found = link.HeadLink(
+        CONFIG, None, KnownHeads(CONFIG), lambda message: None, now=lambda: 0.0, jitter=lambda: 0.0
+    )
     said: list[str] = []
     monkeypatch.setattr(found, "_call", lambda method, path, body=None: said.append(path))
     found.answer(1, {"ok": True})
@@ -39,8 +42,10 @@ class Over(Exception):
 def test_after_a_word_of_the_head_the_pauses_begin_anew_even_if_the_next_attempt_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link, "to_head", lambda config, session: None)
-    found = link.HeadLink(CONFIG, None, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.5)
+    monkeypatch.setattr(connection, "to_head", lambda config, session: None)
+    found = link.HeadLink(
+        CONFIG, None, KnownHeads(CONFIG), lambda message: None, now=lambda: 0.0, jitter=lambda: 0.5
+    )
     pauses: list[float] = []
     attempts = 0
 
@@ -68,8 +73,10 @@ def test_after_a_word_of_the_head_the_pauses_begin_anew_even_if_the_next_attempt
 def test_the_tpm_is_shown_when_the_head_asks_for_it_and_the_pass_goes_with_the_join(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link, "to_head", lambda config, session: None)
-    found = link.HeadLink(CONFIG, None, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.0)
+    monkeypatch.setattr(connection, "to_head", lambda config, session: None)
+    found = link.HeadLink(
+        CONFIG, None, KnownHeads(CONFIG), lambda message: None, now=lambda: 0.0, jitter=lambda: 0.0
+    )
     said: list[tuple[str, dict[str, Any]]] = []
 
     def call(method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -378,7 +378,7 @@ class InMemory(RedfishConnection):
 
 async def ask_everything(spec: BmcSpec, web: Web, resources: Mapping[str, Any]) -> None:
     """Reads and sets all that there is. What it raises is of no kind of ours."""
-    driver = RedfishDriver(spec, web, InMemory(spec, web, resources))
+    driver = RedfishDriver(spec, web, connection=InMemory(spec, web, resources))
     for work in (
         driver.state,
         driver.on,

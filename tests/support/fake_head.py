@@ -25,7 +25,15 @@ from layercake.head.modules import standard
 from layercake.kraken.errors import WireError
 from layercake.kraken.mutation import Mutation
 from layercake.kraken.variables import Layout
-from layercake.kraken.wire import Datagram, Kind, check_bearer, decode, encode
+from layercake.kraken.wire import (
+    EPOCH_HEADER,
+    Datagram,
+    Kind,
+    check_bearer,
+    datagram_epoch,
+    decode,
+    encode,
+)
 from minos.agent.swap import signed
 
 UP = {"power": "ON", "run": "SYNC", "image": "ACTIVE"}
@@ -33,7 +41,7 @@ UP = {"power": "ON", "run": "SYNC", "image": "ACTIVE"}
 
 class FakeHead:
     """One head for one node. `public` is the address under which the node sees it (QEMU's user
-    network: 10.0.2.2)."""
+    network: 10.0.2.2). `beside`: another head of the site, of which it has the authority."""
 
     def __init__(
         self,
@@ -43,8 +51,10 @@ class FakeHead:
         hello_s: float = 0.5,
         public: str = "127.0.0.1",
         address: str = "127.0.0.1",
+        beside: FakeHead | None = None,
     ) -> None:
-        pki.create(directory, public)
+        if beside is None:
+            pki.create(directory, public)
         self.public = public
         self.authority = directory / "ca.pem"
         self.certificates = Authority(directory)
@@ -54,7 +64,11 @@ class FakeHead:
         self.session, self.key, self.epoch = 0, b"", 1
         self.document: dict[str, Any] = {"revision": 1, "goal": {}, "images": [], "requests": []}
         self.joins: list[dict[str, Any]] = []
+        self.epochs: list[str | None] = []
+        """The epochs of the heads that came with joins and events."""
         self.hellos: list[Datagram] = []
+        self.challenged: list[int] = []
+        """The epochs of those that were of another one."""
         self.heard_at: list[float] = []
         """When each HELLO came, on the monotonic clock."""
         self.events: list[dict[str, Any]] = []
@@ -98,6 +112,14 @@ class FakeHead:
         self._server.server_close()
         self._udp.close()
 
+    def take_over(self, other: FakeHead, epoch: int, *heads: FakeHead) -> None:
+        """Acts in this epoch of these heads from now on, with the node's session."""
+        self.session, self.key, self.token = other.session, other.key, other.token
+        self.epoch = datagram_epoch(epoch, self.epoch)
+        told = [{"name": h.sync, "url": h.url, "sync": h.sync} for h in (self, *heads)]
+        self.document = {**other.document, "heads": told, "epoch": epoch}
+        self.silent = False
+
     def want(
         self, images: list[dict[str, Any]], goal: dict[str, str] | None = None, **more: Any
     ) -> None:
@@ -108,6 +130,7 @@ class FakeHead:
             "goal": goal,
             "images": images,
             "requests": [],
+            **{key: self.document[key] for key in ("heads", "epoch") if key in self.document},
             **more,
         }
         self.push()
@@ -223,6 +246,7 @@ class FakeHead:
             except WireError:
                 continue
             if hello.epoch != self.epoch:
+                self.challenged.append(hello.epoch)
                 self._udp.sendto(
                     encode(self.datagram(Kind.CHALLENGE, hello.sequence), self.key), data[1]
                 )
@@ -280,6 +304,9 @@ def _handler(head: FakeHead) -> type[BaseHTTPRequestHandler]:
             return True
 
         def do_GET(self) -> None:
+            if head.silent:
+                self._reply(503, {})
+                return
             if not self._known():
                 return
             kind, _, name = self.path.removeprefix("/node/v1/").partition("/")
@@ -304,7 +331,9 @@ def _handler(head: FakeHead) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if head.silent:
                 self._reply(503, {})
-            elif self.path == "/node/v1/join":
+                return
+            head.epochs.append(self.headers.get(EPOCH_HEADER))
+            if self.path == "/node/v1/join":
                 self._reply(*head.join(body))
             elif self._known():
                 if self.path == "/node/v1/drivers":

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imageapi.node import modules
-from layercake.base.netlink import NLMSG_ERROR, attribute, attributes, messages
+from layercake.base.packets.netlink import NLMSG_ERROR, attribute, attributes, messages
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 
 INIT = b"NBDMAGIC"

@@ -101,7 +101,7 @@ class NodeApi:
         if not is_answer and asked.path != (DESIRED if asked.body is None else EVENTS):
             return None
         record = self._authenticator.node_of_header(asked.authorization, asked.transport)
-        if record is None:
+        if record is None or self._authenticator.outdated(asked.fields):
             return None
         try:
             if asked.body is None:

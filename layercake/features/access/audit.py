@@ -105,11 +105,7 @@ class Audit:
     async def begin(self, caller: Caller, request: str, body: object) -> int:
         """Records that something is asked for; the record's number. Raises OperationFailed if that
         cannot be written: the change must not happen then."""
-        if self._database.health.stuck:
-            why = self._database.health.trouble
-            raise OperationFailed(
-                f"cannot change anything: {why}", hint="look at the disk: `df`, `dmesg`"
-            )
+        self._database.check()
         now = self._store.wall()
         record = {
             "site": self._settings.site,
@@ -162,8 +158,8 @@ class Audit:
             "SELECT id, at, data, status, error FROM audit WHERE id > ? AND at >= ? ORDER BY "
             "id LIMIT ?"
         )
-        rows = await self._database.execute(
-            self._store, lambda db: db.execute(query, (after, since, limit)).fetchall()
+        rows = await self._database.history.read(
+            lambda db: db.execute(query, (after, since, limit)).fetchall()
         )
         return [
             msgspec.convert(

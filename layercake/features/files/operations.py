@@ -14,11 +14,11 @@ from layercake.features.files.inventory import Files
 from layercake.features.files.node_files import NONE, NodeFiles, shown
 from layercake.features.files.sources import Lines, Source
 from layercake.fleet import events
-from layercake.fleet.slices import slowly
 from layercake.fleet.store import Record, Store
 from layercake.fleet.transaction import Transaction
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
+from layercake.kernel.slices import slowly
 from layercake.kraken.errors import InputError, NotFound
 
 NAMED = 10

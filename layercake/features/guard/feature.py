@@ -22,6 +22,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.orders,
         kernel.clock,
         partial(kernel.database.written, kernel.store),
+        lambda: "" if kernel.site is None else kernel.site.why_not,
     )
     lost_nodes = LostNodes(kernel.engine, guard, kernel.manual_power, kernel.modules.ask)
     operations = GuardChanges(

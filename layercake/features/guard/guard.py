@@ -72,7 +72,8 @@ def _store_outages(store: Store, document: bytes) -> None:
 
 class Guard:
     """Says when a step may begin. Runs on the event loop. `written` says whether what is known of a
-    node is on disk."""
+    node is on disk, `not_leading` why this head leaves machines alone for the sake of others, ""
+    if it does not."""
 
     def __init__(
         self,
@@ -83,11 +84,13 @@ class Guard:
         orders: GuardOrders,
         clock: Clock,
         written: Callable[[str], bool] = lambda key: True,
+        not_leading: Callable[[], str] = lambda: "",
     ) -> None:
         self._store = store
         self._engine = engine
         self._settings = settings
         self._orders = orders
+        self._not_leading = not_leading
         self._clock = clock
         self.slots = Slots(settings)
         self._queue = Queue()
@@ -302,6 +305,8 @@ class Guard:
                 Why.UNWRITTEN, "a head that is killed must not carry its last order out once more"
             )
         self._done.pop(key, None)
+        if why := self._not_leading():
+            return Verdict(Why.NOT_LEADING, why)
         ruling = judge(self._case(record, mutation, now), self._settings, now, self._store.wall())
         if ruling.ask:
             self.silent.question(record, self._answered)

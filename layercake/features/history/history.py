@@ -25,10 +25,10 @@ from layercake.features.history.worker import Answer, Change, Question
 from layercake.fleet import events
 from layercake.fleet.networks import DOCUMENTS as NETWORKS
 from layercake.fleet.networks import SiteNetworks
-from layercake.fleet.slices import slowly
 from layercake.fleet.store import Store
 from layercake.fleet.transaction import EntryChange, Origin, Transaction
 from layercake.inventory.schema import Node
+from layercake.kernel.slices import slowly
 from layercake.kraken.errors import LayercakeError, NotFound, OperationFailed
 from layercake.moduleapi.network import Network
 from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob

@@ -15,7 +15,7 @@ from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.operations import RollRequests
 from layercake.fleet import events
 from layercake.fleet.store import Record, WantedImage
-from layercake.kernel.feature import Feature, Running
+from layercake.kernel.feature import Feature, Running, nothing
 from layercake.kernel.kernel import Kernel
 from layercake.kraken.errors import LayercakeError
 
@@ -32,7 +32,12 @@ def _start(kernel: Kernel) -> Running:
     )
     node_keys = NodeKeyring(kernel.store, images, kernel.sync)
     operations = Images(
-        kernel.store, kernel.part(Rolls), images, node_keys, settings.check_privileges
+        kernel.store,
+        kernel.part(Rolls),
+        images,
+        node_keys,
+        settings.check_privileges,
+        nothing if kernel.site is None else kernel.site.files.check,
     )
     secrets = ImageSecretRequests(
         kernel.store, images, kernel.vault, document, kernel.running.decisions.guard_secrets

@@ -27,7 +27,8 @@ def versions(image: Image) -> list[Version]:
 
 
 class Images:
-    """Operations on the image store."""
+    """Operations on the image store. `may_change` raises Refused while its files are not to be
+    changed."""
 
     def __init__(
         self,
@@ -36,7 +37,9 @@ class Images:
         images: ImageStore,
         node_keys: NodeKeyring,
         check_privileges: Callable[[str, ContainerSpec], None],
+        may_change: Callable[[], None],
     ) -> None:
+        self._may_change = may_change
         self._store = store
         self._rolls = rolls
         self._images = images
@@ -48,6 +51,7 @@ class Images:
         """Puts a squashfs file into the store, under a name that may have pointed to another digest
         before. Raises Refused for one that would reach its nodes, and which config.yaml does not
         allow to."""
+        self._may_change()
         spec = container_spec(container)
         self._check_privileges(name, spec)
         image = await asyncio.to_thread(self._images.add, path, name, spec)
@@ -70,6 +74,7 @@ class Images:
     async def remove(self, name: str, by: str = "") -> None:
         """Takes a name out of the store. Raises NotFound, and Refused while a node or a roll wants
         it."""
+        self._may_change()
         users = self.users(self._images.get(name))
         if users:
             raise Refused(
@@ -134,6 +139,7 @@ class Images:
     async def prune(self, by: str = "") -> list[str]:
         """Deletes the contents that no name points to and nothing needs; their digests. Raises
         LayercakeError."""
+        self._may_change()
         gone = await asyncio.to_thread(self._images.prune, self.in_use())
         if gone:
             self._store.event(

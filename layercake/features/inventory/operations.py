@@ -34,7 +34,6 @@ from layercake.features.rolls.facts import REST_STAGE, Roll
 from layercake.features.rolls.policy import Move, Wish, moves, settings_of
 from layercake.fleet import events
 from layercake.fleet.desired import check_set, same
-from layercake.fleet.slices import slowly
 from layercake.fleet.store import Record, WantedImage
 from layercake.fleet.transaction import Origin, Transaction
 from layercake.inventory import entry
@@ -42,6 +41,7 @@ from layercake.inventory.changes import Action, Change
 from layercake.inventory.entry import diff
 from layercake.inventory.problems import Problem
 from layercake.inventory.schema import Node
+from layercake.kernel.slices import slowly
 from layercake.kraken.errors import Refused
 from layercake.moduleapi.sandboxed_job import SandboxedJob
 

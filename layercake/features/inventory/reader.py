@@ -24,13 +24,13 @@ from layercake.features.inventory.reading import (
 )
 from layercake.fleet.desired import DesiredState, check_set
 from layercake.fleet.networks import SiteNetworks
-from layercake.fleet.slices import slowly
 from layercake.fleet.store import Store
 from layercake.fleet.table import Table
 from layercake.inventory import entry
 from layercake.inventory.entry import diff
 from layercake.inventory.problems import InventoryErrors, Problem
 from layercake.inventory.schema import Node
+from layercake.kernel.slices import slowly
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.network import Network
 from layercake.moduleapi.sandboxed_job import SandboxedJob

@@ -9,10 +9,10 @@ from typing import Any
 
 from layercake.base.clock import Clock
 from layercake.base.secrets import SecretRef, Vault, within
-from layercake.fleet.slices import slowly
 from layercake.fleet.store import Store
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
+from layercake.kernel.slices import slowly
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Part, references
 

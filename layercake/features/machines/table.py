@@ -100,7 +100,7 @@ class Rows:
 
     async def reports(self, key: str) -> tuple[Report | None, Report | None]:
         """A machine's report, and the one that was accepted."""
-        row = await self._execute(
+        row = await self._database.history.read(
             lambda db: db.execute(
                 "SELECT report, accepted FROM machines WHERE key = ?", (key,)
             ).fetchone()

@@ -13,9 +13,9 @@ from layercake.features.guard.outage import Whole
 from layercake.features.nodes.lists.causes import Beside, Gathered, of_alarms, of_consoles, what_of
 from layercake.features.nodes.lists.facts import Unmet
 from layercake.features.nodes.views import status_of
-from layercake.fleet.slices import Once, slowly
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
+from layercake.kernel.slices import Once, slowly
 from layercake.modules.boot_timeouts import BootTimeouts
 
 

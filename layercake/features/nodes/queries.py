@@ -9,9 +9,9 @@ from layercake.features.nodes.lists.facts import RecordFacts, Unmet
 from layercake.features.nodes.lists.query import parse
 from layercake.features.nodes.views import Status
 from layercake.fleet.guard_state import Verdict
-from layercake.fleet.slices import slowly
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
+from layercake.kernel.slices import slowly
 
 
 class NodeQueries:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from layercake.features.nodes.lists.metrics import Page, Sample
 from layercake.features.power.views import sensors_view
-from layercake.fleet.slices import slowly
+from layercake.kernel.slices import slowly
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import LayercakeError
 from layercake.modules.calls import AskModule

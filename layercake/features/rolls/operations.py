@@ -27,10 +27,10 @@ from layercake.features.rolls.module import HEALTH_MAX_S
 from layercake.features.rolls.policy import Wish, moves, plan_for, runs, settings_of
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState, check_set
-from layercake.fleet.slices import slowly
 from layercake.fleet.store import Record, Store, WantedImage
 from layercake.fleet.table import Table
 from layercake.fleet.transaction import Transaction
+from layercake.kernel.slices import slowly
 from layercake.kraken.errors import InputError, Refused
 
 

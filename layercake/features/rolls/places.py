@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from layercake.features.rolls.facts import NodeRoll
-from layercake.fleet.slices import slowly
 from layercake.fleet.store import Record
+from layercake.kernel.slices import slowly
 
 Content = TypeVar("Content")
 

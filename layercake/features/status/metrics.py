@@ -16,7 +16,7 @@ from layercake.features.nodes.views import Status
 from layercake.features.rolls.facts import Phase
 from layercake.features.status.views import Census, Observed
 from layercake.fleet import events
-from layercake.fleet.slices import slowly
+from layercake.kernel.slices import slowly
 from layercake.kraken.errors import LayercakeError
 
 CAUSES_S = 15.0

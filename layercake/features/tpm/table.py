@@ -101,7 +101,7 @@ class Rows:
 
     async def logs(self, node: str) -> Logs:
         """The event logs of a node."""
-        row = await self._execute(
+        row = await self._database.history.read(
             lambda db: db.execute("SELECT logs FROM tpms WHERE node = ?", (node,)).fetchone()
         )
         return (_decoded(row[0], Logs) if row else None) or {}

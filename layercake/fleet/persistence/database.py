@@ -18,12 +18,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from layercake.base.clock import Clock
 from layercake.fleet import events
+from layercake.fleet.persistence import changes
 from layercake.fleet.persistence.health import Health, nearly_full
 from layercake.fleet.persistence.history import History
 from layercake.fleet.persistence.rows import event_of, event_row, pack, unpack
@@ -42,6 +43,9 @@ _AT_ONCE = 2000
 """How many records are put into words, and written by a flush, at a time: the words of 100,000 took
 150 MB."""
 _BY_ONE = 64
+ANSWER_S = 12.0
+"""Seconds after which who has asked for a change is told that it is not known whether it is done:
+more than STUCK_S, after which nothing else is begun."""
 FLUSH_S = 0.5
 """Seconds between two flushes; more after one that took long, as nodes change more than once."""
 FLUSH_REST = 4.0
@@ -143,14 +147,26 @@ async def whole(work: Coroutine[Any, Any, None]) -> None:
         raise
 
 
+class SharedLog(Protocol):
+    """Where other heads of the site get what is written (layercake.heads)."""
+
+    def check(self) -> None:
+        """Raises OperationFailed if nothing can be written now."""
+
+    def write(self, written: changes.Changes) -> tuple[int, str]:
+        """Has the changes in the log, as its next entry; the number and the name of that. Waits
+        until that is known. Raises OperationFailed: they are not in it."""
+
+
 class Database:
     """The database file. `flush` is safe to call at any time; writes never overlap and keep their
-    order.
+    order. With `shared` the file is a copy: what is written counts when it is in the log that the
+    heads of the site share, and not otherwise.
 
     Raises InputError for a file that cannot be used: it is damaged, or of a newer version.
     """
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, shared: SharedLog | None = None) -> None:
         self.health = Health(clock)
         self._apart: dict[str, str] = {}
         self._under_way: set[str] = set()
@@ -159,6 +175,9 @@ class Database:
         # One thread writes, so that a slow disk holds up no event loop.
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="database")
         self.connection = open_database(path)
+        self._shared = shared
+        self._unsure: set[asyncio.Task[Any]] = set()
+        self._capture = changes.Capture(self.connection) if shared is not None else None
         self.history = History(path)
 
     def load(self, store: Store, table: Table) -> dict[str, dict[str, str]]:
@@ -254,8 +273,11 @@ class Database:
             store.documents |= transaction.documents
             await whole(transaction.commit())
         else:
-            async with self._turn:
-                await whole(self._change(store, transaction))
+            await self._answered(self._change_in_turn(store, transaction))
+
+    async def _change_in_turn(self, store: Store, transaction: Transaction) -> None:
+        async with self._turn:
+            await whole(self._change(store, transaction))
 
     async def _change(self, store: Store, transaction: Transaction) -> None:
         async with _documents(
@@ -318,16 +340,55 @@ class Database:
         self._apart = apart
 
     async def execute(self, store: Store, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Does one statement of somebody else's table, in turn with all else. It survives a kill
-        when this returns. Raises OperationFailed."""
+        """Does what there is to do with somebody else's table, in turn with all else, all of it or
+        nothing. It survives a kill when this returns. Raises OperationFailed."""
 
         def alone() -> T:
-            if self.connection.in_transaction:  # an earlier write failed half-way
-                self.connection.execute("ROLLBACK")
-            return work(self.connection)
+            self._begin()
+            found = work(self.connection)
+            self._commit()
+            return found
 
-        async with self._turn:
-            return await self._in_thread(store, alone)
+        async def in_turn() -> T:
+            async with self._turn:
+                return await self._in_thread(store, alone)
+
+        self.check()
+        return await self._answered(in_turn())
+
+    async def _answered(self, work: Coroutine[Any, Any, T]) -> T:
+        """Awaits a write; one that waits for the log of the heads goes on alone after ANSWER_S,
+        and nothing else is accepted before it is known what became of it."""
+        if self._shared is None:
+            return await work
+        task = asyncio.ensure_future(work)
+        done, _ = await asyncio.wait([task], timeout=ANSWER_S)
+        if not done:
+            self._unsure.add(task)
+            task.add_done_callback(self._known)
+            raise OperationFailed(
+                "cannot say whether this was done: the store of the heads does not answer",
+                hint="look again when it does: `layercake heads`",
+            )
+        return task.result()
+
+    def _known(self, task: asyncio.Task[Any]) -> None:
+        self._unsure.discard(task)
+        error = None if task.cancelled() else task.exception()
+        log.warning("a write that was waited for %s", f"failed: {error}" if error else "is done")
+
+    def check(self) -> None:
+        """Raises OperationFailed while nothing can be written: the disk does not answer, or the log
+        of the heads does not."""
+        if self._shared is not None:
+            self._shared.check()
+        if self.health.stuck or self._unsure:
+            raise OperationFailed(
+                f"cannot change anything: {self.health.trouble or 'a write is under way'}",
+                hint="look at the disk: `df`, `dmesg`"
+                if self._shared is None
+                else "see `layercake heads`, and the disk: `df`, `dmesg`",
+            )
 
     async def _in_thread(self, store: Store, write: Callable[[], T]) -> T:
         self.health.begins()
@@ -342,6 +403,9 @@ class Database:
             failed = OperationFailed(f"cannot write the database: {error}", hint=hint_of(error))
             trouble = str(failed)
             raise failed from None
+        except OperationFailed as error:  # the log of the heads
+            trouble = str(error)
+            raise
         finally:
             self.health.ends(store, trouble)
 
@@ -351,8 +415,20 @@ class Database:
         db = self.connection
         if db.in_transaction:  # an earlier write failed half-way
             db.execute("ROLLBACK")
+        if self._shared is not None:
+            self._shared.check()
+            durable = False  # it is on the disks of the log's majority before
         db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")
+
+    def _commit(self) -> None:
+        """Ends what `_begin` has begun. Raises OperationFailed if the heads' log does not take it;
+        it has not happened then."""
+        if self._shared is not None and self._capture is not None:
+            written = self._capture.collect()
+            if written is not None:
+                changes.set_place(self.connection, *self._shared.write(written))
+        self.connection.execute("COMMIT")
 
     def _insert_nodes(self, rows: list[Row]) -> None:
         _insert(self.connection, "nodes", rows)
@@ -373,7 +449,7 @@ class Database:
             if events and events[-1].id % _CLEARED < len(events):
                 clear_history(db, table)
         db.execute("INSERT OR REPLACE INTO meta VALUES ('revision', ?)", (str(revision),))
-        db.execute("COMMIT")
+        self._commit()
 
     async def close(self, store: Store) -> None:
         """Writes what is left and closes the file. What cannot be written is lost, and the log says

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -20,6 +21,7 @@ from layercake.fleet.store import Event, Store
 from layercake.kraken.errors import OperationFailed
 
 log = logging.getLogger("layercake.database")
+T = TypeVar("T")
 PER_NODE = 200
 """How many of a node's events are shown."""
 _COLUMNS = "id, at, node, kind, severity, text, data"
@@ -223,6 +225,16 @@ class History:
                     nodes = msgspec.json.decode(rows)
                 found.append(Tally(kind, severity, count, last, text, node, dict(nodes)))
         return found
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What `work` finds in somebody else's table, as it is in the database. Raises
+        OperationFailed."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._thread, lambda: work(self._open())
+            )
+        except sqlite3.Error as error:
+            raise OperationFailed(f"cannot read the database: {error}") from None
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None:

@@ -43,6 +43,10 @@ class World(Protocol):
     def now(self) -> float:
         """Seconds of the steady clock that HELLOs are timed by."""
 
+    @property
+    def several(self) -> bool:
+        """Whether there are several heads."""
+
     def jitter(self) -> float:
         """Any number from [0, 1)."""
 
@@ -117,7 +121,7 @@ class Agent:
         self.owner = owner
         self._facts = facts
         self._codec = SyncCodec(node, facts.session, facts.key, facts.epoch, facts.layout.digest)
-        self._timer = HelloTimer(facts.hello_s)
+        self._timer = HelloTimer(facts.hello_s, lambda: world.several)
         self.authorization = bearer(facts.key, node, facts.session)
         self.revision = self._newest = self._changes = 0
         self._pulling = False
@@ -135,6 +139,11 @@ class Agent:
     def due(self) -> float:
         """When the next HELLO is due."""
         return self._timer.due
+
+    @property
+    def searching(self) -> bool:
+        """Whether it asks all heads, as its own does not answer."""
+        return self._timer.searching(self._world.now())
 
     def hello(self) -> None:
         """Says HELLO."""

@@ -8,7 +8,7 @@ import contextlib
 import ipaddress
 import itertools
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from layercake.kraken.errors import OperationFailed, WireError
 from layercake.sim.fleet.faults import Faults
@@ -21,22 +21,23 @@ _ASKS = bytes((dhcp.SUBNET_MASK, dhcp.ROUTER, dhcp.DNS, dhcp.BOOT_FILE, dhcp.TFT
 
 
 class Relay:
-    """Asks for all machines. `server` is the head's DHCP; answers come to `address`, one of this
-    machine's, at the same port.
+    """Asks for all machines. The heads' DHCP servers are at `servers`, all at one port, and each is
+    asked; answers come to `address`, one of this machine's, at the same port.
 
     The relay is in the head's own network, so that it speaks for nodes of that; those of others are
     asked for by the address of their own link (RFC 3527), which is the node's own here.
     """
 
     def __init__(
-        self, server: tuple[str, int], faults: Faults, cut: Callable[[Machine], bool]
+        self, servers: Sequence[str], port: int, faults: Faults, cut: Callable[[Machine], bool]
     ) -> None:
-        self._server = server
+        self._servers = servers
+        self._port = port
         self._faults = faults
         self._cut = cut
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[DhcpPacket]] = {}
-        self.address = str(ipaddress.IPv4Address(server[0]) + 1)
+        self.address = str(ipaddress.IPv4Address(servers[0]) + 1)
         self._socket: socket.socket | None = None
         self.answered = 0
 
@@ -46,7 +47,7 @@ class Relay:
             socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
         )
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((self.address, self._server[1]))
+        self._socket.bind((self.address, self._port))
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._readable)
 
     def close(self) -> None:
@@ -112,8 +113,9 @@ class Relay:
                     and self._faults.fate(identity.name, "dhcp", machine.sent)
                     and self._socket is not None
                 ):
-                    with contextlib.suppress(BlockingIOError):
-                        self._socket.sendto(packet, self._server)
+                    for server in self._servers:
+                        with contextlib.suppress(BlockingIOError):
+                            self._socket.sendto(packet, (server, self._port))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait):
                         return await asyncio.shield(answer)

@@ -23,9 +23,10 @@ _ROOM = 16 << 20
 
 
 class Ether:
-    """Sends and takes the fleet's datagrams. `head` is where they go; `cut` says whether nothing
-    gets through to a machine; `own`: each node sends from its own address, which must be one of
-    this network namespace's."""
+    """Sends and takes the fleet's datagrams, to each machine's head; `cut` says whether nothing
+    gets through to a machine; `moved` is told of the address of a head that acts, as far as one
+    did not before; `own`: each node sends from its own address, which must be one of this network
+    namespace's."""
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class Ether:
         faults: Faults,
         clockwork: Clockwork,
         cut: Callable[[Machine], bool],
+        moved: Callable[[str], None],
         *,
         own: bool = True,
     ) -> None:
@@ -40,18 +42,21 @@ class Ether:
         self._faults = faults
         self._clockwork = clockwork
         self._cut = cut
+        self._moved = moved
         self._own = own
         self._socket = socket.socket(
             socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
         )
         with contextlib.suppress(PermissionError):
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _ROOM)
-        self._head = ("", 0)
+        self._heads: tuple[str, ...] = ()
+        self._port = 0
         self.lost = 0
 
-    def open(self, head: tuple[str, int]) -> None:
-        """Begins."""
-        self._head = head
+    def open(self, heads: tuple[str, ...], port: int) -> None:
+        """Begins: the heads have these addresses, and this port."""
+        self._heads = heads
+        self._port = port
         self._socket.bind(("", 0))
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._readable)
 
@@ -75,6 +80,13 @@ class Ether:
             self._clockwork.later(late, lambda: self._out(machine, data))
 
     def _out(self, machine: Machine, data: bytes) -> None:
+        """To the head that the machine knows, or to all if it searches for the one that acts."""
+        agent = machine.agent
+        searches = agent is not None and agent.searching
+        for head in self._heads if searches else (machine.head or self._heads[0],):
+            self._send_to(machine, data, head)
+
+    def _send_to(self, machine: Machine, data: bytes, head: str) -> None:
         datagrams = []
         if self._own:
             datagrams = [
@@ -85,30 +97,33 @@ class Ether:
                 )
             ]
         with contextlib.suppress(BlockingIOError):  # as good as lost
-            self._socket.sendmsg((data,), datagrams, 0, self._head)
+            self._socket.sendmsg((data,), datagrams, 0, (head, self._port))
 
     def _readable(self) -> None:
         for _ in range(_AT_ONCE):
             try:
-                data = self._socket.recv(2048)
+                data, source = self._socket.recvfrom(2048)
             except (BlockingIOError, ConnectionError):
                 return
             with contextlib.suppress(WireError, KeyError):
-                self._deliver(self._machines[peek(data)[0]], data)
+                self._deliver(self._machines[peek(data)[0]], data, source[0])
 
-    def _deliver(self, machine: Machine, data: bytes) -> None:
+    def _deliver(self, machine: Machine, data: bytes, source: str) -> None:
         machine.heard += 1
         if self._cut(machine):
             return
         if self._faults.clean:
-            self._in(machine, data)
+            self._in(machine, data, source)
             return
         fate = self._faults.fate(machine.identity.name, "down", machine.heard)
         self.lost += not fate
         for late in fate:
-            self._clockwork.later(late, lambda: self._in(machine, data))
+            self._clockwork.later(late, lambda: self._in(machine, data, source))
 
-    def _in(self, machine: Machine, data: bytes) -> None:
+    def _in(self, machine: Machine, data: bytes, source: str) -> None:
         if machine.agent is not None:
             with contextlib.suppress(WireError):  # of an earlier life, or overtaken
                 machine.agent.datagram_received(data)
+                if source != machine.head:
+                    machine.head = source
+                    self._moved(source)

@@ -33,7 +33,8 @@ _CUT_LOOK_S = 0.5
 class Head:
     """Where the head of a fleet is: its address, the ports of TLS, state sync and boot files, the
     file of its authority, and the socket at which its powerman looks for BMCs, None for none.
-    `port`: of the DHCP server, 0 to ask none."""
+    `dhcp`: the port of its DHCP server, 0 to ask none. `others` are the addresses of further heads,
+    with the same ports."""
 
     address: str
     tls: int
@@ -42,6 +43,7 @@ class Head:
     authority: Path
     bmcs: Path | None = None
     dhcp: int = 0
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,12 @@ class Fleet:
         self._own = own
         self.clockwork = Clockwork(clock)
         self._ether = Ether(
-            {m.node: m for m in self.machines.values()}, faults, self.clockwork, self.cut, own=own
+            {m.node: m for m in self.machines.values()},
+            faults,
+            self.clockwork,
+            self.cut,
+            self.acts,
+            own=own,
         )
         self.links = Links(
             head.authority, (head.address, head.tls), self.cut, connections=connections, own=own
@@ -87,7 +94,9 @@ class Fleet:
             self.clockwork,
             self._start,
         )
-        self._relay = Relay((head.address, head.dhcp), faults, self.cut) if head.dhcp else None
+        self._relay = (
+            Relay((head.address, *head.others), head.dhcp, faults, self.cut) if head.dhcp else None
+        )
         self._running: asyncio.Task[None] | None = None
         self._random = random.Random(faults.seed)  # noqa: S311 (nothing secret follows from it)
         self.troubles: Counter[str] = Counter()
@@ -96,7 +105,7 @@ class Fleet:
 
     async def start(self) -> None:
         """Opens the sockets; from here on machines can be switched on. Raises OSError."""
-        self._ether.open((self._head.address, self._head.sync))
+        self._ether.open((self._head.address, *self._head.others), self._head.sync)
         if self._head.bmcs is not None:
             await self.bmcs.open(self._head.bmcs)
         if self._relay is not None:
@@ -194,9 +203,10 @@ class Fleet:
         """The words of the kernel's command line in the boot script, which firmware asks for until
         it gets it."""
         identity = machine.identity
-        url = f"http://{self._head.address}:{self._head.http}/boot/{identity.mac.replace(':', '-')}"
+        path = f"boot/{identity.mac.replace(':', '-')}"
         while True:
             await self._reach(machine)
+            url = f"http://{self.links.host}:{self._head.http}/{path}"
             try:
                 if self._relay is not None:
                     url = await self._relay.boot(machine)
@@ -248,6 +258,15 @@ class Fleet:
         if agent.told_at == when:
             agent.told_at = 0.0
             self._speak(agent)
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several heads."""
+        return bool(self._head.others)
+
+    def acts(self, address: str) -> None:
+        """The head at this address acts: requests go there."""
+        self.links.host = address
 
     def send_datagram(self, agent: Agent, data: bytes) -> None:
         """Sends a datagram."""

@@ -48,8 +48,8 @@ async def exchange(
 
 
 class Links:
-    """All connections. `head` is its address and TLS port; `cut` says whether nothing gets through
-    to the owner of an agent."""
+    """All connections. `head` is its address and TLS port, `host` the address of the one that acts
+    now; `cut` says whether nothing gets through to the owner of an agent."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Links:
         own: bool = True,
     ) -> None:
         self._tls = ssl.create_default_context(cafile=str(authority))
-        self._host, self._port = head
+        self.host, self._port = head
         self._cut = cut
         self._count = connections
         self._own = own
@@ -106,11 +106,7 @@ class Links:
             reader, writer = await self._open(address)
             try:
                 status, body = await exchange(
-                    reader,
-                    writer,
-                    "POST /node/v1/join",
-                    self._host,
-                    body=json.dumps(claim).encode(),
+                    reader, writer, "POST /node/v1/join", self.host, body=json.dumps(claim).encode()
                 )
             finally:
                 writer.close()
@@ -122,7 +118,7 @@ class Links:
 
     async def _open(self, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(
-            self._host, self._port, ssl=self._tls, local_addr=(address, 0) if self._own else None
+            self.host, self._port, ssl=self._tls, local_addr=(address, 0) if self._own else None
         )
 
     async def _serve(self) -> None:
@@ -166,7 +162,7 @@ class Links:
         body: bytes,
     ) -> None:
         status, answer = await exchange(
-            *streams, line, self._host, f"Authorization: {agent.authorization}\r\n", body
+            *streams, line, self.host, f"Authorization: {agent.authorization}\r\n", body
         )
         self.requests += 1
         if status >= 500:

@@ -41,7 +41,7 @@ class Machine:
     """One machine. `life` counts how often it was started; `dark`: neither it nor its BMC is heard;
     `sent` and `heard` count its datagrams, each way; `boot` is the task of the boot that goes on,
     `agent` what has joined. `dies_after` is in how many seconds of its next life it hangs, None if
-    it does not."""
+    it does not. `head` is the address of the head that it heard last, "" for the first one."""
 
     identity: MachineIdentity
     node: bytes
@@ -54,6 +54,7 @@ class Machine:
     boot: asyncio.Task[None] | None = None
     agent: Agent | None = None
     dies_after: float | None = None
+    head: str = ""
 
     def __post_init__(self) -> None:
         self.dies_after = self.node_faults.dies_after

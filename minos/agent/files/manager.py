@@ -20,9 +20,8 @@ from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from layercake.kraken.wire import bearer
 from minos.agent.files.manifest import MINOS, Entry, Manifest, named, parse, to_wire
 from minos.agent.files.writer import Root
+from minos.agent.head_link.connection import HeadConnection
 from minos.agent.head_link.outbox import EventSink
-from minos.agent.head_link.trust import to_head
-from minos.agent.http.client import Connection, parse_url
 from minos.agent.state import Config, Session
 from minos.events import FILES, FILES_FAILED, FILES_WRITTEN
 
@@ -51,7 +50,7 @@ Fetch = Callable[[Config, Session], Manifest]
 
 def fetch(config: Config, session: Session) -> Manifest:
     """Asks the head. Raises Unreachable, OperationFailed."""
-    connection = Connection(parse_url(config.head), to_head(config, session))
+    connection = HeadConnection(config, session)
     try:
         status, data = connection.request(
             "GET",

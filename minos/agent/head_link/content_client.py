@@ -9,8 +9,7 @@ import hashlib
 
 from layercake.kraken.errors import OperationFailed, Unreachable
 from layercake.kraken.wire import bearer
-from minos.agent.head_link.trust import to_head
-from minos.agent.http.client import Connection, parse_url
+from minos.agent.head_link.connection import HeadConnection
 from minos.agent.state import Config, SessionFile
 
 
@@ -28,7 +27,7 @@ class ContentClient:
         if session is None:
             raise Unreachable("cannot fetch the file: this node has not joined")
         headers = {"Authorization": bearer(session.key, config.node_bytes, session.number)}
-        connection = Connection(parse_url(config.head), to_head(config, session))
+        connection = HeadConnection(config, session)
         try:
             status, data = connection.request("GET", f"/node/v1/content/{digest}", headers)
         finally:

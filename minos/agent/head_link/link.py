@@ -19,13 +19,16 @@ from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.wire import bearer
+from minos.agent.head_link.connection import HeadConnection
+from minos.agent.head_link.known_heads import KnownHeads
 from minos.agent.head_link.outbox import Outbox
-from minos.agent.head_link.trust import outdated, taken, to_head
-from minos.agent.http.client import Connection, parse_url
+from minos.agent.head_link.trust import outdated, taken
 from minos.agent.state import Config, Session, parse_join
 
 BACKOFF_FIRST = 0.25
 BACKOFF_MAX = 10.0
+SEARCH_MAX = 2.0
+"""Seconds between two attempts at most, where one of several heads may begin to act."""
 REFUSED_WAIT = 60.0
 EVENT_DELAY = 0.25
 """Seconds that events are gathered for; short beside what a person notices."""
@@ -71,6 +74,7 @@ class HeadLink:
         self,
         config: Config,
         session: Session | None,
+        heads: KnownHeads,
         post: Callable[[Message], None],
         *,
         now: Callable[[], float],
@@ -78,6 +82,7 @@ class HeadLink:
     ) -> None:
         self._config = config
         self._session = session
+        self._heads = heads
         self._post = post
         self._jitter = jitter
         self._changed = threading.Condition()
@@ -87,7 +92,7 @@ class HeadLink:
         self._answers: list[tuple[int, dict[str, Any]]] = []
         self._outbox = Outbox(self._wake, now)
         self._authorization = ""
-        self._connection = Connection(parse_url(config.head), to_head(config, session))
+        self._connection = HeadConnection(config, session, heads)
 
     def start(self) -> None:
         """Starts the thread."""
@@ -101,6 +106,10 @@ class HeadLink:
         with self._changed:
             self._pull = self._hurry = True
             self._changed.notify_all()
+
+    def head_moved(self) -> None:
+        """Another head acts: the one before is not waited for."""
+        self._connection.interrupt()
 
     def answer(self, number: int, body: dict[str, Any]) -> None:
         """Answers one of the head's requests."""
@@ -152,7 +161,8 @@ class HeadLink:
                 wait = REFUSED_WAIT
             except (LayercakeError, OSError) as error:
                 failures += 1
-                wait = backoff(failures, BACKOFF_FIRST, BACKOFF_MAX) * (0.75 + 0.5 * self._jitter())
+                most = SEARCH_MAX if self._heads.several else BACKOFF_MAX
+                wait = backoff(failures, BACKOFF_FIRST, most) * (0.75 + 0.5 * self._jitter())
                 if failures in (1, 4) or failures % 32 == 0:
                     self._post(Trouble(str(error)))
             # A malformed answer must not end the thread; it is told.
@@ -197,6 +207,7 @@ class HeadLink:
             answer = self._call("POST", "/node/v1/join", {**claim, "pass": token})
         self._authorization = ""
         session = parse_join(answer)
+        self._learn(answer["desired"])
         self._post(Joined(session, answer["desired"]))
         self._go_on(session)
 
@@ -204,8 +215,14 @@ class HeadLink:
         """From now on the head is spoken to with the certificate of this session, and the
         authorities of now are trusted."""
         self._connection.close()
-        self._connection = Connection(parse_url(self._config.head), to_head(self._config, session))
+        self._connection = HeadConnection(self._config, session, self._heads)
         self._session = session
+
+    def _learn(self, document: object) -> None:
+        """Which heads there are by now. Raises Unreachable for what a head says that acts no
+        more."""
+        if not self._heads.learn(document):
+            raise Unreachable("the head that answers is one that does not act any more")
 
     def _wait_for_work(self) -> None:
         with self._changed:
@@ -224,6 +241,7 @@ class HeadLink:
             self._pull = False
             try:
                 document = self._call("GET", "/node/v1/desired")
+                self._learn(document)
             except BaseException:
                 self._pull = True
                 raise

@@ -11,8 +11,7 @@ import base64
 from layercake.base.text import parse_json
 from layercake.kraken.errors import OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import bearer
-from minos.agent.head_link.trust import to_head
-from minos.agent.http.client import Connection, parse_url
+from minos.agent.head_link.connection import HeadConnection
 from minos.agent.state import Config, SessionFile
 
 
@@ -38,7 +37,7 @@ class SecretClient:
         if session is None:
             raise Unreachable(f"cannot get secret {name}: this node has not joined")
         headers = {"Authorization": bearer(session.key, config.node_bytes, session.number)}
-        connection = Connection(parse_url(config.head), to_head(config, session))
+        connection = HeadConnection(config, session)
         try:
             status, answer = connection.request("GET", f"/node/v1/{path}", headers)
         finally:

@@ -4,20 +4,35 @@ its own.
 Sequence numbers are nanoseconds of CLOCK_BOOTTIME, so an agent that was started again goes on above
 its predecessor without stored state. A CHALLENGE echoes the sequence number of the HELLO that it
 answers: an old one, recorded and sent again, cannot take a node back to an old epoch.
+
+Where the site has several heads, the epoch of a datagram tells that of the heads too (kraken.wire).
+What comes from a head of a lower one than a genuine head has told is refused.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import WireError
-from layercake.kraken.wire import Datagram, Kind, ReplayGuard, decode, encode
+from layercake.kraken.wire import (
+    Datagram,
+    Kind,
+    ReplayGuard,
+    datagram_epoch,
+    decode,
+    encode,
+    heads_epoch,
+)
 
 REMEMBERED = 16
 RETRY_FIRST = 0.5
 RETRY_MAX = 4.0
+SEARCH_AFTER_S = 0.9
+SEARCH_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +51,50 @@ class NewEpoch:
     epoch: int
 
 
-class SyncCodec:
-    """One session's datagrams."""
+def _nothing() -> None:
+    pass
 
-    def __init__(self, node: bytes, session: int, key: bytes, epoch: int, layout: bytes) -> None:
+
+class OutdatedHead(WireError):
+    """A genuine DESIRED of a head of an epoch that is over: it does not know that yet. (Who
+    challenges has had a HELLO that told it.)"""
+
+
+class Epochs:
+    """The highest epoch of the heads that a genuine head has told. Any thread may use it; `raised`
+    is called when it is another."""
+
+    def __init__(self, highest: int = 0, raised: Callable[[], None] = _nothing) -> None:
+        self.highest = highest
+        self._raised = raised
+        self._lock = threading.Lock()
+
+    def accept(self, epoch: int) -> bool:
+        """Whether what a genuine head of this epoch says counts, which is kept then."""
+        with self._lock:
+            if epoch < self.highest:
+                return False
+            higher = epoch > self.highest
+            self.highest = epoch
+        if higher:
+            self._raised()
+        return True
+
+
+class SyncCodec:
+    """One session's datagrams. `epochs` are those of the heads."""
+
+    def __init__(
+        self,
+        node: bytes,
+        session: int,
+        key: bytes,
+        epoch: int,
+        layout: bytes,
+        epochs: Epochs | None = None,
+    ) -> None:
         self.epoch = epoch
+        self._epochs = epochs or Epochs(heads_epoch(epoch))
         self._node = node
         self._session = session
         self._key = key
@@ -50,7 +104,10 @@ class SyncCodec:
         self._last = 0
 
     def hello(self, now_ns: int, *, revision: int, changes: int, mask: int, state: int) -> bytes:
-        """A HELLO. `now_ns` is CLOCK_BOOTTIME; `changes` counts changes of the discovered state."""
+        """A HELLO. `now_ns` is CLOCK_BOOTTIME; `changes` counts changes of the discovered state. It
+        tells the highest epoch of the heads, whoever has told it: so a head that acts no more finds
+        out."""
+        self.epoch = max(self.epoch, datagram_epoch(self._epochs.highest, 0))
         self._last = max(now_ns, self._last + 1)
         self._sent.append(self._last)
         datagram = Datagram(
@@ -69,19 +126,23 @@ class SyncCodec:
 
     def receive(self, data: bytes) -> Wanted | NewEpoch:
         """What a datagram from the head says. Raises WireError for what is malformed, forged,
-        replayed or not for this node."""
+        replayed or not for this node, OutdatedHead for a head that acts no more."""
         datagram = decode(data, self._key)
         if (datagram.node, datagram.session) != (self._node, self._session):
             raise WireError("cannot accept datagram: it is for another session")
         if datagram.kind is Kind.CHALLENGE:
             if datagram.sequence not in self._sent:
                 raise WireError("cannot accept challenge: it answers no HELLO of this agent")
+            if not self._epochs.accept(heads_epoch(datagram.epoch)):
+                raise WireError("cannot accept challenge: another head acts by now")
             self._sent.remove(datagram.sequence)
             self.epoch = datagram.epoch
             self._guard = ReplayGuard()
             return NewEpoch(datagram.epoch)
         if datagram.kind is not Kind.DESIRED:
             raise WireError("cannot accept datagram: a node sends those")
+        if not self._epochs.accept(heads_epoch(datagram.epoch)):
+            raise OutdatedHead("cannot accept datagram: another head acts by now")
         if datagram.epoch != self.epoch:
             raise WireError("cannot accept datagram: it is of another epoch of the head")
         if not self._guard.accept(datagram.sequence):
@@ -94,11 +155,15 @@ class HelloTimer:
     every `period` seconds.
 
     The period is jittered by a tenth, so that nodes which started together do not stay together.
+    Where there are `several` heads, one that does not answer for SEARCH_AFTER_S is not waited for:
+    all of them are asked (`searching`), about every SEARCH_S.
     """
 
-    def __init__(self, period: float) -> None:
+    def __init__(self, period: float, several: Callable[[], bool] = lambda: False) -> None:
         self._period = period
+        self._several = several
         self._unanswered = 0
+        self._since = 0.0
         self.due = 0.0
 
     def now(self) -> None:
@@ -107,10 +172,21 @@ class HelloTimer:
 
     def hello_sent(self, now: float, jitter: float) -> None:
         """A HELLO went out; `jitter` is from [0, 1)."""
+        if not self._unanswered:
+            self._since = now
         self._unanswered += 1
+        if self._several():
+            self.due = now + (
+                SEARCH_S * (0.75 + 0.5 * jitter) if self.searching(now) else RETRY_FIRST
+            )
+            return
         wait = self._period * (0.9 + 0.2 * jitter)
         retry = backoff(self._unanswered, RETRY_FIRST, wait * 2 + RETRY_MAX)
         self.due = now + (min(wait, retry) if retry <= RETRY_MAX else wait)
+
+    def searching(self, now: float) -> bool:
+        """Whether all heads are to be asked."""
+        return self._unanswered > 1 and self._several() and now - self._since >= SEARCH_AFTER_S
 
     def answered(self, now: float, jitter: float) -> None:
         """The head has answered."""

@@ -1,20 +1,75 @@
-"""The datagrams to and from the head while a session lasts. What is larger goes over the link
+"""The datagrams to and from the heads while a session lasts. What is larger goes over the link
 (link.py), a thread of its own.
 
 The node says HELLO when something has changed and from time to time; the head says which desired
-revision is the newest, and what is new is then pulled over the link.
+revision is the newest, and what is new is then pulled over the link. When the head that acts does
+not answer, all of them are asked, and the one that gives a genuine answer acts from then on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 from collections.abc import Callable
 
 from layercake.kraken.errors import WireError
+from minos.agent.head_link.known_heads import Head, KnownHeads
 from minos.agent.head_link.link import HeadLink
-from minos.agent.head_link.sync import HelloTimer, NewEpoch, SyncCodec
-from minos.agent.state import Config, Session
+from minos.agent.head_link.sync import HelloTimer, NewEpoch, OutdatedHead, SyncCodec, Wanted
+from minos.agent.state import Config, Session, parse_endpoint
+
+
+class HeadSockets:
+    """A socket to each head, which hears that one alone; a selector can wait for all of them by one
+    descriptor."""
+
+    def __init__(self) -> None:
+        self._poll = select.epoll()
+        self._sockets: dict[str, socket.socket] = {}
+
+    def fileno(self) -> int:
+        """The descriptor that is readable when something has come."""
+        return self._poll.fileno()
+
+    def follow(self, heads: list[Head]) -> None:
+        """These are the heads now."""
+        places = {head.sync for head in heads}
+        for place in self._sockets.keys() - places:
+            gone = self._sockets.pop(place)
+            self._poll.unregister(gone)
+            gone.close()
+        for place in places - self._sockets.keys():
+            host, port = parse_endpoint(place)
+            sock = socket.socket(
+                socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM
+            )
+            sock.setblocking(False)
+            # no route: it is sent into nothing, and the heads are asked again later
+            with contextlib.suppress(OSError):
+                sock.connect((host, port))
+            self._sockets[place] = sock
+            self._poll.register(sock, select.EPOLLIN)
+
+    def close(self) -> None:
+        """Hears no more."""
+        self._poll.close()
+        for sock in self._sockets.values():
+            sock.close()
+
+    def send(self, head: Head, data: bytes) -> None:
+        """Sends to one of them."""
+        with contextlib.suppress(
+            OSError
+        ):  # no route, or nobody listens: the timer brings the next chance
+            self._sockets[head.sync].send(data)
+
+    def receive(self, head: Head) -> bytes | None:
+        """A datagram from one of them, None if there is none. Raises OSError."""
+        try:
+            return self._sockets[head.sync].recv(2048)
+        except (BlockingIOError, ConnectionError, KeyError):
+            return None
 
 
 class SyncSocket:
@@ -26,6 +81,7 @@ class SyncSocket:
         self,
         config: Config,
         session: Session,
+        heads: KnownHeads,
         link: HeadLink,
         *,
         say: Callable[[str], None],
@@ -33,29 +89,35 @@ class SyncSocket:
         clock: Callable[[], float],
         clock_ns: Callable[[], int],
     ) -> None:
+        self._heads = heads
         self._link = link
         self._say = say
         self._jitter = jitter
         self._clock = clock
         self._clock_ns = clock_ns
         self._codec = SyncCodec(
-            config.node_bytes, session.number, session.key, session.epoch, session.layout.digest
+            config.node_bytes,
+            session.number,
+            session.key,
+            session.epoch,
+            session.layout.digest,
+            heads.epochs,
         )
-        self._timer = HelloTimer(session.hello_s)
+        self._timer = HelloTimer(session.hello_s, lambda: heads.several)
         self._newest = 0
         self.answered = False
         """Whether the head, as it runs now, has answered a HELLO of this agent."""
         self._said: tuple[int, int, int] | None = None
+        self._send_hello: Callable[[Head], None] = lambda head: None
         host, port = session.sync
-        self._socket = socket.socket(
-            socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM
-        )
-        self._socket.setblocking(False)
-        self._socket.connect((host, port))
+        heads.joined(f"{host}:{port}")
+        self._sockets = HeadSockets()
+        self._sockets.follow(heads.in_turn())
+        self.close = self._sockets.close
 
     def fileno(self) -> int:
-        """The socket's descriptor: a selector can wait for it."""
-        return self._socket.fileno()
+        """A descriptor that a selector can wait for."""
+        return self._sockets.fileno()
 
     @property
     def due(self) -> float:
@@ -77,41 +139,64 @@ class SyncSocket:
         now = self._clock()
         if news == self._said and now < self._timer.due:
             return
-        data = self._codec.hello(
-            self._clock_ns(), revision=revision, changes=changes, mask=mask, state=state
-        )
-        with contextlib.suppress(
-            OSError
-        ):  # no route, or nobody listens: the timer brings the next chance
-            self._socket.send(data)
-        self._said = news
+
+        def send_hello(head: Head) -> None:
+            data = self._codec.hello(
+                self._clock_ns(), revision=revision, changes=changes, mask=mask, state=state
+            )
+            self._sockets.send(head, data)
+
+        heads = self._heads.in_turn()
+        self._sockets.follow(heads)
+        for head in heads if self._timer.searching(now) else heads[:1]:
+            send_hello(head)
+        self._send_hello = send_hello
+        self._said = (self._codec.epoch, revision, state)
         self._timer.hello_sent(now, self._jitter())
 
     def read(self) -> bool:
-        """Takes in what the head has sent, and pulls what is new. Returns whether the head was
-        started again."""
+        """Takes in what the heads have sent, and pulls what is new. Returns whether the head that
+        acts was started again, or is another one."""
+        restarted = [self._read(head) for head in list(self._heads.in_turn())]
+        return any(restarted)
+
+    def _read(self, head: Head) -> bool:
         restarted = False
         while True:
             try:
-                message = self._codec.receive(self._socket.recv(2048))
-            except WireError:
-                continue
-            except (BlockingIOError, ConnectionError):
-                return restarted
+                data = self._sockets.receive(head)
             except OSError as error:
                 self._say(f"agent: cannot read the sync socket: {error}")
                 return restarted
-            self._timer.answered(self._clock(), self._jitter())
-            if isinstance(message, NewEpoch):
-                self._say("agent: the head was started again")
-                restarted = True
-                self._newest = 0
-                self._timer.now()
-                self._link.pull()
+            if data is None:
+                return restarted
+            try:
+                message = self._codec.receive(data)
+            except OutdatedHead:
+                self._send_hello(head)  # it learns by that that it acts no more
                 continue
-            self.answered = True
-            if message.probe:
-                self._timer.now()
-            if message.revision > self._newest:
-                self._newest = message.revision
-                self._link.pull()
+            except WireError:
+                continue
+            restarted = self._apply(head, message) or restarted
+
+    def _apply(self, head: Head, message: Wanted | NewEpoch) -> bool:
+        """Does what a head has said, which acts. Whether it is one that knows nothing of this
+        agent."""
+        self._timer.answered(self._clock(), self._jitter())
+        if head != self._heads.in_turn()[0]:
+            self._say(f"agent: the head at {head.url} acts now")
+            self._heads.act(head)
+            self._link.head_moved()
+        if isinstance(message, NewEpoch):
+            self._say("agent: the head was started again")
+            self._newest = 0
+            self._timer.now()
+            self._link.pull()
+            return True
+        self.answered = True
+        if message.probe:
+            self._timer.now()
+        if message.revision > self._newest:
+            self._newest = message.revision
+            self._link.pull()
+        return False

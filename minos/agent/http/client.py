@@ -7,6 +7,7 @@ bodies with a length or chunked, kept-alive connections, ranges, TLS with a pinn
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from collections.abc import Mapping
@@ -20,6 +21,9 @@ HEAD_LIMIT = 32768
 NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of OpenSSL; Python has no name for it."""
 BODY_LIMIT = 16 << 20
+WATCH_S = 3
+"""tcp(7): a peer is asked whether it is there after a second in which nothing came, and given up
+when it has not said so for so many more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,10 @@ class Url:
     def authority(self) -> str:
         """host:port for the Host header."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def at(self, host: str) -> str:
+        """The same at another host, as text."""
+        return f"{self.scheme}://{Url(self.scheme, host, self.port, '').authority}{self.path}"
 
 
 def parse_url(text: str) -> Url:
@@ -105,14 +113,25 @@ def tls_context(authority: Path) -> ssl.SSLContext:
 
 
 class Connection:
-    """One connection, opened when it is needed and again after it was closed."""
+    """One connection, opened when it is needed and again after it was closed. `connect_timeout` is
+    for the connection alone, as `timeout` if not given; `watched`: a server whose machine is
+    gone is given up after WATCH_S, while it is waited for."""
 
     def __init__(
-        self, url: Url, context: ssl.SSLContext | None = None, timeout: float = 15.0
+        self,
+        url: Url,
+        context: ssl.SSLContext | None = None,
+        timeout: float = 15.0,
+        connect_timeout: float | None = None,
+        *,
+        watched: bool = False,
     ) -> None:
         self.url = url
         self.timeout = timeout
+        self._connect_timeout = connect_timeout or timeout
+        self._watched = watched
         self._context = context
+        self._plain: socket.socket | None = None
         self._socket: socket.socket | None = None
         self._buffer = b""
         self._left: int | None = 0
@@ -121,11 +140,14 @@ class Connection:
     def _open(self) -> socket.socket:
         host = self.url.host
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        plain = socket.socket(family, socket.SOCK_STREAM)
+        plain = self._plain = socket.socket(family, socket.SOCK_STREAM)
         try:
-            plain.settimeout(self.timeout)
+            plain.settimeout(self._connect_timeout)
             plain.connect((host, self.url.port))
+            plain.settimeout(self.timeout)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._watched:
+                _watch(plain)
             # Bytes: given text, the ssl module would import the idna codec, which a node does not
             # have.
             name = host.encode()
@@ -142,6 +164,14 @@ class Connection:
             self._socket.close()
             self._socket = None
         self._buffer = b""
+
+    def interrupt(self) -> None:
+        """Ends what waits for the server, which then fails. From any thread."""
+        for sock in (self._plain, self._socket):
+            if sock is not None:
+                with contextlib.suppress(OSError):
+                    # that of ssl takes the connection from under its thread
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def start(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Head:
         """Sends a request and reads the response's head; `read` gives its body. Raises Unreachable
@@ -268,6 +298,16 @@ class Connection:
         return head.status, b"".join(parts)
 
 
+def _watch(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, 1),
+        (socket.TCP_KEEPINTVL, 1),
+        (socket.TCP_KEEPCNT, WATCH_S),
+    ):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not the head's: {error.verify_message}"
@@ -278,11 +318,22 @@ def _reason(error: Exception) -> str:
 
 class Download:
     """A file being fetched, from an offset on; a server that ignores ranges is read from the start
-    (offset 0)."""
+    (offset 0). `connect_timeout` is for a server beside which there are others: it is watched."""
 
-    def __init__(self, url: str, offset: int, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        offset: int,
+        context: ssl.SSLContext | None = None,
+        connect_timeout: float | None = None,
+    ) -> None:
         parsed = parse_url(url)
-        self._connection = Connection(parsed, context if parsed.scheme == "https" else None)
+        self._connection = Connection(
+            parsed,
+            context if parsed.scheme == "https" else None,
+            connect_timeout=connect_timeout,
+            watched=connect_timeout is not None,
+        )
         headers = {"Connection": "close"} | ({"Range": f"bytes={offset}-"} if offset else {})
         head = self._connection.start("GET", parsed.path, headers)
         if head.status not in (200, 206):

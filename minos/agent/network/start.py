@@ -13,6 +13,7 @@ from pathlib import Path
 from layercake.kraken.errors import LayercakeError
 from minos.agent.core import AgentCore
 from minos.agent.drivers import Drivers
+from minos.agent.head_link.known_heads import KnownHeads
 from minos.agent.http.client import parse_url
 from minos.agent.network.kernel import Kernel
 from minos.agent.network.manager import InterfaceManager
@@ -43,7 +44,7 @@ def start(
         core.event,
         kernel,
         fetch=fetch,
-        reach=partial(reach, core.config.head),
+        reach=partial(reach, core.heads),
         clock=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
         live=live,
     )
@@ -73,18 +74,24 @@ def turn(core: AgentCore, manager: InterfaceManager, kernel: Kernel, wake: int) 
                 core.event(NETWORK_FAILED, f"the interfaces cannot be looked after: {message}")
 
 
-def reach(head: str, seconds: float) -> bool:
-    """Whether the head takes a connection, within so many seconds."""
-    url = parse_url(head)
+def reach(heads: KnownHeads, seconds: float) -> bool:
+    """Whether a head takes a connection, within so many seconds."""
     deadline = time.monotonic() + seconds
     while True:
-        try:
-            # Not create_connection: it asks for names, and minOS has no codec for those.
-            with socket.socket(socket.AF_INET6 if ":" in url.host else socket.AF_INET) as sock:
-                sock.settimeout(_TRY_S)
-                sock.connect((url.host, url.port))
-                return True
-        except OSError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.2)
+        if any(_takes(head.url) for head in heads.in_turn()):
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+
+
+def _takes(head: str) -> bool:
+    url = parse_url(head)
+    try:
+        # Not create_connection: it asks for names, and minOS has no codec for those.
+        with socket.socket(socket.AF_INET6 if ":" in url.host else socket.AF_INET) as sock:
+            sock.settimeout(_TRY_S)
+            sock.connect((url.host, url.port))
+            return True
+    except OSError:
+        return False

@@ -57,13 +57,14 @@ Interfaces = Mapping[str, Interface]
 @dataclass(frozen=True, slots=True)
 class Boot:
     """The card that the node booted by, and what init has given to it (minos.init). `head` is the
-    head's address."""
+    head's address, `others` are those of the site's other heads."""
 
     mac: str
     address: str
     mtu: int
     routes: tuple[Route, ...]
     head: str
+    others: tuple[str, ...] = ()
 
 
 def boot_of(found: Identity) -> Boot:
@@ -79,6 +80,7 @@ def boot_of(found: Identity) -> Boot:
         found.mtu or 0,
         tuple(routes),
         head[1] if head else "",
+        tuple(one[1] for url, _ in found.other_heads if (one := _HOST.fullmatch(url))),
     )
 
 
@@ -227,12 +229,13 @@ def _without_legs(one: Interface, out: Collection[str]) -> Interface:
 
 
 def _boot_routes(boot: Boot, named: Collection[str]) -> list[Route]:
-    """The routes of the boot to networks that are not `named`, and one to the head where its
+    """The routes of the boot to networks that are not `named`, and one to each head where its
     default route is another now."""
     routes = [(to, by) for to, by in boot.routes if to not in named]
     lost = [by for to, by in boot.routes if to in DEFAULTS and to in named]
-    if lost and boot.head and not _inside(boot.head, boot.address):
-        routes.append((text(parsed(boot.head)), lost[0]))
+    for head in (boot.head, *boot.others):
+        if lost and head and not _inside(head, boot.address):
+            routes.append((text(parsed(head)), lost[0]))
     return routes
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from layercake.base.netlink import attribute, attributes
+from layercake.base.packets.netlink import attribute, attributes
 from minos.agent.network.wanted import Bond, parsed, text
 from minos.identity import Address
 from minos.netlink import (

@@ -64,6 +64,7 @@ _WAITS = {
     Why.ALIVE: Rank.WORKING,
     Why.QUEUE: Rank.WAITING,
     Why.UNWRITTEN: Rank.WORKING,
+    Why.NOT_LEADING: Rank.WORKING,
 }
 """What those ask of people whose next step the guard holds; the others need one."""
 

@@ -1,0 +1,70 @@
+"""The heads that nodes are told of: those that there are, and those that there were, until they are
+removed. Nodes find the next one by that, also if it has come up while they were away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+
+from layercake.fleet.persistence.database import Database
+from layercake.fleet.site_heads import SiteHead, SiteHeads
+from layercake.fleet.store import Store
+from layercake.heads.site import SharedSite
+from layercake.kraken.errors import LayercakeError
+
+log = logging.getLogger("layercake.heads")
+DOCUMENT = "heads/known"
+LOOK_S = 1.0
+
+
+class KnownHeads:
+    """Follows the heads of the site while this one leads."""
+
+    def __init__(
+        self, site: SharedSite | None, heads: SiteHeads, store: Store, database: Database
+    ) -> None:
+        self._site = site
+        self._heads = heads
+        self._store = store
+        self._database = database
+        self._known: dict[str, SiteHead] = {}
+
+    def load(self) -> None:
+        """Takes over what was known, and the epoch in which this head leads."""
+        kept = self._database.documents(DOCUMENT).get(DOCUMENT)
+        if kept is not None:
+            found = msgspec.json.decode(kept, type=list[SiteHead])
+            self._known = {head.name: head for head in found}
+        if self._site is not None:
+            self._follow(self._site.epoch)
+
+    def _follow(self, epoch: int) -> None:
+        self._known[self._heads.own.name] = self._heads.own
+        self._heads.known(self._known.values())
+        self._heads.acts(epoch)
+
+    def forget(self, name: str) -> None:
+        """A head was removed: nodes are told of it no more."""
+        self._known.pop(name, None)
+        self._heads.known(self._known.values())
+        self._keep()
+
+    def _keep(self) -> None:
+        self._store.documents[DOCUMENT] = lambda: msgspec.json.encode([*self._known.values()])
+
+    async def run(self) -> None:
+        """Looks again and again, until it is cancelled."""
+        while self._site is not None:
+            try:
+                before = dict(self._known)
+                for one in (await self._site.view()).heads:
+                    if one.reached is not None:
+                        self._known[one.head] = one.reached
+                self._follow(self._site.epoch)
+                if self._known != before:
+                    self._keep()
+            except LayercakeError as error:
+                log.error("cannot follow the heads of the site: %s", error)
+            await asyncio.sleep(LOOK_S)

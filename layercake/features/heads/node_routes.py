@@ -1,0 +1,63 @@
+"""What other heads of the site ask: the files that all of them share."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from layercake.agents.https.routes import NO_STORE, OpenRoute
+from layercake.heads.copying import FILES, FileCopies
+from layercake.kraken.errors import NotFound, Refused
+from layercake.moduleapi.web import known
+from minos.agent.head_link.trust import HEAD_NAME
+
+_BYTES = "application/octet-stream"
+
+
+def is_head(request: web.Request) -> bool:
+    """Whether a request comes from a head of the site, by its certificate, which the site's
+    authority has made."""
+    transport = request.transport
+    found = transport.get_extra_info("peercert") if transport is not None else None
+    names = [value for part in (found or {}).get("subject", ()) for _, value in part]
+    return names == [HEAD_NAME]
+
+
+class FileRequests:
+    """Hands the shared files out, all of them and secret ones too, to heads and to nobody else."""
+
+    def __init__(self, data_dir: Path, files: FileCopies) -> None:
+        self._data_dir = data_dir
+        self._files = files
+
+    def routes(self) -> list[OpenRoute]:
+        """The routes."""
+        return [OpenRoute("GET", FILES, self._all), OpenRoute("GET", f"{FILES}/one", self._one)]
+
+    def _let_in(self, request: web.Request) -> None:
+        """Raises Refused for who is no head."""
+        if not is_head(request):
+            raise Refused("cannot hand out files of the heads: not with a head's certificate")
+        known(request, f"head {request.remote}")
+
+    async def _all(self, request: web.Request) -> web.StreamResponse:
+        """Which files there are."""
+        self._let_in(request)
+        manifest = self._files.manifest
+        if manifest is None or self._files.lacks:
+            raise NotFound("cannot hand out files: this head does not have all of them")
+        data = await asyncio.to_thread(msgspec.json.encode, manifest)
+        return web.Response(body=data, content_type="application/json", headers=NO_STORE)
+
+    async def _one(self, request: web.Request) -> web.StreamResponse:
+        """One of them, as it was listed."""
+        self._let_in(request)
+        query = request.query
+        found = self._files.entry(query.get("path", ""), query.get("sha256", ""))
+        if found is None:
+            raise NotFound("cannot hand out the file: it is no such file any more")
+        path = self._data_dir / found.path
+        return web.FileResponse(path, headers={"Content-Type": _BYTES, **NO_STORE})

@@ -1,0 +1,92 @@
+"""What a head answers that follows: who leads, and to people's programs where to ask instead."""
+
+from __future__ import annotations
+
+import logging
+from urllib.parse import urlsplit
+
+import msgspec
+from aiohttp import web
+
+from layercake.agents import pki
+from layercake.agents.pki import Authority
+from layercake.api.local import listen
+from layercake.base import tcp_listener
+from layercake.base.tcp_listener import Limits
+from layercake.head.settings import Settings
+from layercake.heads.site import SharedSite
+from layercake.moduleapi.web import WebServer
+
+log = logging.getLogger("layercake.heads")
+OF_NODES = "/node/"
+
+
+class StandbyServer:
+    """Serves at the doors of the API (api.server) while another head leads."""
+
+    def __init__(self, settings: Settings, authority: Authority, site: SharedSite) -> None:
+        self._settings = settings
+        self._authority = authority
+        self._site = site
+        self._servers: list[WebServer] = []
+
+    async def start(self) -> None:
+        """Opens the Unix socket and the TLS port. Raises OSError and OperationFailed."""
+        settings = self._settings
+        people = self._server(Limits(known=200, most=200), self._serve_local)
+        await people.open(listen(settings), local=True)
+        self._authority.renew(*settings.certificate_names)
+        network = self._server(Limits().beside(settings.addresses), self._serve_network)
+        own = tcp_listener.bound_sockets(
+            [settings.api_listen] if settings.api_listen else list(settings.addresses),
+            settings.api_port,
+        )
+        await network.open(*own, context=pki.serving(self._authority))
+
+    async def stop(self) -> None:
+        """Closes both."""
+        for server in self._servers:
+            await server.close()
+
+    def _server(self, limits: Limits, answer: object) -> WebServer:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", answer)  # type: ignore[arg-type]
+        server = WebServer(app, limits)
+        self._servers.append(server)
+        return server
+
+    async def _serve_local(self, request: web.Request) -> web.Response:
+        """On this machine: how the heads are, and nothing else."""
+        if request.path == "/v1/heads" and request.method == "GET":
+            return web.Response(
+                body=msgspec.json.encode(await self._site.view()), content_type="application/json"
+            )
+        return self._follows()
+
+    async def _serve_network(self, request: web.Request) -> web.Response:
+        """Over the network: people's programs go on to the leader. A node looks for it itself."""
+        if request.path.startswith(OF_NODES):
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=503)
+        leader = self._site.leader
+        if leader is None or leader.head == self._site.name:
+            return self._follows()
+        where = urlsplit(leader.url)
+        away = request.url.with_scheme(where.scheme).with_host(where.hostname or "")
+        raise web.HTTPTemporaryRedirect(str(away.with_port(where.port)))
+
+    def _follows(self) -> web.Response:
+        leader = self._site.leader
+        trouble = self._site.standby.trouble
+        said = f"{leader.head} leads, at {leader.url}" if leader else "no head leads now"
+        return web.json_response(
+            {
+                "error": f"cannot do this here: this head, {self._site.name}, follows; {said}"
+                + (f"; {trouble}" if trouble else ""),
+                "hint": f"layercake --url {leader.url} ..., or see `layercake heads`"
+                if leader
+                else "see `layercake heads`",
+            },
+            status=503,
+        )

@@ -1,0 +1,326 @@
+"""A client of etcd's JSON gateway (etcd 3.4 and later, `/v3/...`): what the heads need of it.
+
+Keys and values are bytes, in base64 on the wire. Each call has a deadline over all, and goes to the
+next endpoint where one does not answer: a client that is tied to one member goes down with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from base64 import b64decode, b64encode
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from layercake.kraken.errors import OperationFailed
+from layercake.moduleapi.tls_client import OutgoingConnections
+
+CALL_S = 2.0
+"""Seconds that one member has to answer; an election takes about one."""
+ANSWER_BYTES = 64 << 20
+"""A page of the log may be so large; etcd's own limit for one value is 1.5 MiB."""
+_NO_SPACE = "mvcc: database space exceeded"
+
+
+class StoreAway(OperationFailed):
+    """No member of etcd answers, or none can: whether a write was done is not known."""
+
+
+class StoreRefused(OperationFailed):
+    """etcd has answered that it will not: what was asked is not done."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """A key as it is: `created` and `modified` are etcd's revisions."""
+
+    key: bytes
+    value: bytes
+    created: int
+    modified: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a transaction did: whether what it compared was so, and the keys that each of its ranges
+    has found, in order."""
+
+    succeeded: bool
+    revision: int
+    found: tuple[tuple[KeyValue, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """How one member is: `trouble` is why it cannot be asked, "" if it answers."""
+
+    endpoint: str
+    trouble: str = ""
+    version: str = ""
+    leader: bool = False
+    learner: bool = False
+    bytes_used: int = 0
+    raft_index: int = 0
+    alarms: tuple[str, ...] = ()
+
+
+def _text(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def after(prefix: bytes) -> bytes:
+    """The end of the range of all keys that begin so."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+def is_new(key: bytes) -> dict[str, Any]:
+    """Compares: there is no such key."""
+    return created_at(key, 0)
+
+
+def created_at(key: bytes, revision: int) -> dict[str, Any]:
+    """Compares: the key was made at this revision of etcd's."""
+    return {
+        "key": _text(key),
+        "target": "CREATE",
+        "result": "EQUAL",
+        "create_revision": str(revision),
+    }
+
+
+def modified_at(key: bytes, revision: int) -> dict[str, Any]:
+    """Compares: the key was last written at this revision."""
+    return {"key": _text(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
+
+
+def put_key(key: bytes, value: bytes, lease: int = 0) -> dict[str, Any]:
+    """Writes a key; with a lease, for as long as that lasts."""
+    request: dict[str, Any] = {"key": _text(key), "value": _text(value)}
+    if lease:
+        request["lease"] = str(lease)
+    return {"request_put": request}
+
+
+def delete_keys(key: bytes, end: bytes = b"") -> dict[str, Any]:
+    """Deletes a key, or all from it to before `end`."""
+    return {"request_delete_range": _range(key, end)}
+
+
+def get_keys(key: bytes, end: bytes = b"", limit: int = 0) -> dict[str, Any]:
+    """Reads a key, or all from it to before `end`."""
+    return {"request_range": {**_range(key, end), "limit": str(limit)}}
+
+
+def _range(key: bytes, end: bytes) -> dict[str, Any]:
+    return {"key": _text(key), "range_end": _text(end)} if end else {"key": _text(key)}
+
+
+def _pairs(found: Mapping[str, Any]) -> tuple[KeyValue, ...]:
+    return tuple(
+        KeyValue(
+            b64decode(pair["key"]),
+            b64decode(pair.get("value", "")),
+            int(pair["create_revision"]),
+            int(pair["mod_revision"]),
+        )
+        for pair in found.get("kvs", ())
+    )
+
+
+class Etcd:
+    """Asks the members of one etcd. `tls` has its authority and our certificate; None: without, for
+    a member that listens on loopback only. Used by one event loop."""
+
+    def __init__(self, endpoints: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
+        self._endpoints = list(endpoints)
+        self._tls = tls
+        self._connections: OutgoingConnections | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Closes its connections."""
+        if self._session is not None and self._connections is not None:
+            await self._session.close()
+            await self._connections.aclose()
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where the members are, the one that is asked first before the others."""
+        return tuple(self._endpoints)
+
+    def use_endpoints(self, endpoints: Sequence[str]) -> None:
+        """Asks these members from now on."""
+        kept = [e for e in self._endpoints if e in endpoints]
+        self._endpoints = kept + [e for e in endpoints if e not in kept]
+
+    async def transaction(
+        self,
+        compare: Sequence[Mapping[str, Any]],
+        then: Sequence[Mapping[str, Any]],
+        otherwise: Sequence[Mapping[str, Any]] = (),
+    ) -> Answer:
+        """All of `then` if all of `compare` is so, else `otherwise`, at one revision. Raises
+        StoreAway, after which it may have happened, or StoreRefused."""
+        said = await self._call(
+            "kv/txn", {"compare": list(compare), "success": list(then), "failure": list(otherwise)}
+        )
+        return Answer(
+            bool(said.get("succeeded")),
+            int(said["header"]["revision"]),
+            tuple(
+                _pairs(one["response_range"])
+                for one in said.get("responses", ())
+                if "response_range" in one
+            ),
+        )
+
+    async def read(self, key: bytes, end: bytes = b"", limit: int = 0) -> tuple[KeyValue, ...]:
+        """The keys of a range in order, as the majority of the members has them now. Raises
+        StoreAway and StoreRefused."""
+        answer = await self.transaction((), [get_keys(key, end, limit)])
+        return answer.found[0]
+
+    async def grant(self, seconds: int) -> int:
+        """A new lease, by its number. Raises StoreAway and StoreRefused."""
+        return int((await self._call("lease/grant", {"TTL": str(seconds)}))["ID"])
+
+    async def keep_alive(self, lease: int) -> int:
+        """Renews a lease; for how many seconds, 0 if it has ended. Raises StoreAway and
+        StoreRefused."""
+        said = await self._call("lease/keepalive", {"ID": str(lease)})
+        return int(said["result"].get("TTL", 0))
+
+    async def revoke(self, lease: int) -> None:
+        """Ends a lease, and the keys that hang on it. Raises StoreAway and StoreRefused."""
+        await self._call("lease/revoke", {"ID": str(lease)})
+
+    async def watch(self, key: bytes, end: bytes = b"") -> AsyncGenerator[None, None]:
+        """Something in a range may have changed: a hint, which a member that is cut off does not
+        give. Ends where the connection does."""
+        request = {"create_request": _range(key, end)}
+        endpoint = self._endpoints[0]
+        with contextlib.suppress(aiohttp.ClientError, OSError, ValueError):
+            async with self._open().post(
+                f"{endpoint}/v3/watch",
+                json=request,
+                ssl=self._tls or False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CALL_S),
+            ) as answer:
+                async for line in answer.content:
+                    if b'"events"' in line:
+                        yield
+
+    async def members(self) -> list[dict[str, Any]]:
+        """The members, as etcd lists them. Raises StoreAway and StoreRefused."""
+        return list((await self._call("cluster/member/list", {})).get("members", ()))
+
+    async def add_member(self, peer_url: str, *, learner: bool) -> int:
+        """Adds a member, by where the others reach it; its number. A learner has no vote. Raises
+        StoreAway and StoreRefused."""
+        body = {"peerURLs": [peer_url], "isLearner": learner}
+        return int((await self._call("cluster/member/add", body))["member"]["ID"])
+
+    async def promote_member(self, member: int) -> None:
+        """Gives a learner its vote. Raises StoreAway, and StoreRefused while it lags."""
+        await self._call("cluster/member/promote", {"ID": str(member)})
+
+    async def remove_member(self, member: int) -> None:
+        """Takes a member out. Raises StoreAway and StoreRefused."""
+        await self._call("cluster/member/remove", {"ID": str(member)})
+
+    async def compact(self, revision: int) -> None:
+        """Forgets what keys were before a revision. Raises StoreAway and StoreRefused."""
+        await self._call("kv/compaction", {"revision": str(revision)})
+
+    async def statuses(self) -> list[MemberStatus]:
+        """How each member is, all asked at once."""
+        return list(await asyncio.gather(*(self._status(one) for one in sorted(self._endpoints))))
+
+    async def _status(self, endpoint: str) -> MemberStatus:
+        try:
+            said = await self._request(endpoint, "maintenance/status", {})
+            alarms = await self._request(endpoint, "maintenance/alarm", {"action": "GET"})
+        except OperationFailed as error:
+            return MemberStatus(endpoint, trouble=error.message)
+        own = said["header"].get("member_id")
+        return MemberStatus(
+            endpoint,
+            version=str(said.get("version", "")),
+            leader=said.get("leader") == own,
+            learner=bool(said.get("isLearner")),
+            bytes_used=int(said.get("dbSizeInUse", said.get("dbSize", 0))),
+            raft_index=int(said.get("raftIndex", 0)),
+            alarms=tuple(
+                str(a.get("alarm", ""))
+                for a in alarms.get("alarms", ())
+                if a.get("memberID") in (own, None)
+            ),
+        )
+
+    async def _call(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Asks one member after the other, that which answers first from then on."""
+        troubles = []
+        for endpoint in tuple(self._endpoints):
+            try:
+                return await self._request(endpoint, path, body)
+            except StoreAway as error:
+                troubles.append(error.message)
+                self._endpoints.remove(endpoint)
+                self._endpoints.append(endpoint)
+        raise StoreAway(
+            f"cannot ask the heads' store: {'; '.join(troubles)}",
+            hint="see `layercake heads`: it needs more than half of its members",
+        )
+
+    async def _request(self, endpoint: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            async with (
+                asyncio.timeout(CALL_S),
+                self._open().post(
+                    f"{endpoint}/v3/{path}",
+                    data=json.dumps(body),
+                    ssl=self._tls or False,
+                    allow_redirects=False,
+                ) as answer,
+            ):
+                text = await answer.content.read(ANSWER_BYTES + 1)
+                while text and not answer.content.at_eof() and len(text) <= ANSWER_BYTES:
+                    text += await answer.content.read(ANSWER_BYTES + 1 - len(text))
+                said = json.loads(text)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            why = str(error) or type(error).__name__
+            raise StoreAway(f"{endpoint}: {why}") from None
+        if answer.status == 200 and "error" not in said:
+            return dict(said)
+        raise _failure(endpoint, said)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:  # they belong to the loop that uses them
+            self._connections = OutgoingConnections()
+            self._session = self._connections.session(auto_decompress=False)
+        return self._session
+
+
+_SURE = (3, 5, 6, 8, 9)
+"""gRPC's codes after which nothing was done: invalid argument, not found, already exists, resource
+exhausted, failed precondition. Whatever else is unknown."""
+
+
+def _failure(endpoint: str, said: Any) -> OperationFailed:
+    """What an error of etcd's means."""
+    error = said.get("error") if isinstance(said, dict) else None
+    if isinstance(error, dict):  # of a stream
+        said = error
+    message = str(said.get("message") or said.get("error") or said)[:300]
+    code = said.get("code", said.get("grpc_code", said.get("http_code")))
+    if code not in _SURE:
+        return StoreAway(f"{endpoint}: {message}")
+    hint = ""
+    if _NO_SPACE in message:
+        hint = "its quota is reached: `layercake heads store compact` frees what can be freed"
+    return StoreRefused(f"the heads' store refuses: {message}", hint=hint)

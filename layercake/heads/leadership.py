@@ -1,0 +1,207 @@
+"""Being the leader: the lease is kept, what is written goes into the log first, and a time of being
+the leader that has ended is noticed. Runs in the store's own event loop, in a thread of its own,
+so that a busy head loses no lease."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from layercake.base.clock import boottime
+from layercake.fleet.persistence.changes import Changes, encode
+from layercake.heads.etcd import StoreAway
+from layercake.heads.log import End, Leader, LogState, SharedLog, Term
+from layercake.kraken.errors import OperationFailed
+
+log = logging.getLogger("layercake.heads")
+TTL_S = 5
+"""Seconds after which a leader of which nothing is heard leads no more."""
+MARGIN_S = 1.5
+"""So long before that it stops power actions: a member of etcd that was cut off may have renewed
+the lease for about a second (its election timeout), and clocks run at different speeds."""
+RENEW_S = 1.0
+AGAIN_S = 0.2
+
+
+class Deposed(OperationFailed):
+    """Another head leads."""
+
+
+class PowerLease(Protocol):
+    """What lets the module that switches machines do so (layercake.base.lease)."""
+
+    def set(self, begins: float, ends: float) -> None:
+        """Power actions may be sent between these times (CLOCK_BOOTTIME)."""
+
+    def left_s(self) -> float:
+        """For how many seconds still. Raises Refused if they may not be now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    """What a head has that has just become the leader: its term, its lease, and when it asked for
+    that (boottime)."""
+
+    term: Term
+    lease: int
+    asked: float
+    end: End
+
+
+class Leadership:
+    """A head that leads. `lost` is called once, in the store's loop, with why, when it does so no
+    more. `append` is for the thread that writes the database; the rest for any thread."""
+
+    def __init__(
+        self,
+        shared: SharedLog,
+        me: Leader,
+        won: Won,
+        power: PowerLease,
+        lost: Callable[[str], None],
+    ) -> None:
+        self._shared = shared
+        self._me = me
+        self._term = won.term
+        self._lease = won.lease
+        self.end = won.end
+        self._power = power
+        self._lost = lost
+        self._ends = won.asked + TTL_S
+        # What the leader before has begun may still be under way.
+        self.acts_from = boottime() + TTL_S + MARGIN_S
+        self._over = ""
+        self.trouble = ""
+        self.appended_bytes = 0
+        self.waits_until = float("inf")
+        """Until when (boottime) it is asked whether an entry is in the log."""
+        self._set_power()
+
+    @property
+    def epoch(self) -> int:
+        """How many leaders there have been, this one counted."""
+        return self._term.epoch
+
+    @property
+    def term(self) -> Term:
+        """Its time of being the leader, as it is now."""
+        return self._term
+
+    @property
+    def name(self) -> str:
+        """This head's name."""
+        return self._me.head
+
+    def _set_power(self) -> None:
+        self._power.set(self.acts_from, 0.0 if self._over else self._ends - MARGIN_S)
+
+    # -- the lease
+
+    async def keep_lease(self) -> None:
+        """Keeps the lease until it is lost to another head."""
+        while not self._over:
+            asked = boottime()
+            try:
+                if await self._shared.store.keep_alive(self._lease):
+                    self._ends = asked + TTL_S
+                    self._set_power()
+                else:
+                    await self._lead_again()
+                self.trouble = ""
+            except OperationFailed as error:
+                self.trouble = error.message
+                await asyncio.sleep(AGAIN_S)
+                continue
+            await asyncio.sleep(RENEW_S)
+
+    async def _lead_again(self) -> None:
+        """The lease has ended. If nobody else has begun to lead, this head goes on."""
+        state = await self._shared.state()
+        if state.leader is not None or state.epoch != self._term.epoch:
+            self._end_with(_who_leads(state))
+            return
+        asked = boottime()
+        lease = await self._shared.store.grant(TTL_S)
+        term = await self._shared.lead(state, self._me, lease)
+        if term is not None:
+            log.warning("the lease had ended; this head goes on to lead, in epoch %d", term.epoch)
+            self._term = term
+            self._lease = lease
+            self._ends = asked + TTL_S
+            self._set_power()
+
+    def _end_with(self, why: str) -> None:
+        if not self._over:
+            self._over = why
+            self._set_power()
+            self._lost(why)
+
+    async def hand_over(self, successor: str = "") -> None:
+        """Stops leading; `successor` is to follow, "" for any. Raises StoreAway and
+        StoreRefused."""
+        self._end_with("it has handed over" + (f" to {successor}" if successor else ""))
+        lease = await self._shared.store.grant(2 * TTL_S) if successor else 0
+        await self._shared.step_down(self._term, successor, lease)
+        await self._shared.store.revoke(self._lease)
+
+    # -- writing
+
+    def check(self) -> None:
+        """Raises OperationFailed if nothing can be written now."""
+        if self._over:
+            raise Deposed(f"cannot change anything: this head leads no more: {self._over}")
+        if self.trouble and boottime() > self._ends - MARGIN_S:
+            raise StoreAway(
+                f"cannot change anything: the store of the heads does not answer: {self.trouble}",
+                hint="see `layercake heads`; nodes that run go on",
+            )
+
+    async def append(self, changes: Changes) -> End:
+        """Has an entry in the log; the new end. Goes on asking until it is known whether it is
+        there, also for as long as the store is away. Raises StoreRefused and Deposed: it is not."""
+        data = encode(changes)
+        name = secrets.token_hex(8)
+        unsure = False
+        while True:
+            if self._over and not unsure:
+                raise Deposed(f"cannot change anything: this head leads no more: {self._over}")
+            term = self._term
+            try:
+                found = await self._shared.append(term, self.end, name, data)
+            except StoreAway as error:
+                unsure = True
+                self.trouble = error.message
+                if boottime() > self.waits_until:
+                    raise
+                await asyncio.sleep(AGAIN_S)
+                continue
+            if isinstance(found, LogState):
+                if found.end.name != name:
+                    await self._not_written(found, term)
+                    continue
+                found = found.end
+            self.end = found
+            self.appended_bytes += len(data)
+            return found
+
+    async def _not_written(self, state: LogState, term: Term) -> None:
+        """An entry is not in the log, for good: whoever leads is another, or this head anew.
+        Returns if it may be tried again. Raises Deposed."""
+        if state.created != self._term.created and state.leader is not None:
+            self._end_with(_who_leads(state))
+        if state.end.name != self.end.name:
+            self._end_with(f"the log has an entry {state.end.number} of another head")
+        if self._over:
+            raise Deposed(f"cannot change anything: this head leads no more: {self._over}")
+        if self._term == term:
+            await asyncio.sleep(
+                AGAIN_S
+            )  # the lease has ended; `keep_lease` leads again, or finds who
+
+
+def _who_leads(state: LogState) -> str:
+    return f"{state.leader.head} leads" if state.leader else "another head has led since"

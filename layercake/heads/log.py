@@ -1,0 +1,325 @@
+"""The log that the heads of a site share: each entry is what one transaction of the leader's has
+changed in its database. All of it is in etcd, sealed with a key that etcd does not have.
+
+    now/leader       who leads, on that head's lease; `created` of this key fences each write
+    now/epoch        how many leaders there were; it grows in the transaction that makes a leader
+    now/next         which head shall lead next, for a few seconds
+    now/end          number and name of the newest entry, and how many parts it has
+    now/files        the mark of the files that a leader has which has all of them
+    retired          the names of heads that do not lead any more, in JSON
+    log/N            the last part of entry N, with its name
+    part/N/NAME/P    its other parts: etcd takes 1.5 MiB at a time
+    snapshot         number and name of the entry that a whole copy has, and how many parts that is
+    whole/N/NAME/P   its parts
+    heads/NAME       what each head says of itself, on its own lease
+
+An entry counts when `end` names it: `log/N` and `end` are written in one transaction, which holds
+only while the leader is the one that it was, and `end` what it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from layercake.heads import etcd
+from layercake.heads.etcd import Etcd, KeyValue, StoreRefused
+from layercake.kraken.errors import OperationFailed
+
+PART_BYTES = 512 << 10
+PAGE = 200
+"""How many entries are read at a time."""
+_NONCE = 12
+_LEVEL = 1
+
+
+_READ = ("now/end", "now/leader", "now/epoch", "now/next", "snapshot")
+
+
+class End(NamedTuple):
+    """The newest entry: its number, from 1 on, and its name, which no other has. `modified` is
+    etcd's revision, 0 if there is none yet."""
+
+    number: int = 0
+    name: str = ""
+    modified: int = 0
+
+
+class Leader(msgspec.Struct, frozen=True):
+    """Who leads: the head's name, where people reach it, and since when (seconds since the epoch,
+    by its clock)."""
+
+    head: str
+    url: str
+    since: float
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A whole copy of the database, as of an entry; in so many parts."""
+
+    number: int
+    name: str
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """The log as it is at one revision. `created` fences: it is that of the leader's key, 0 if
+    nobody leads. `epoch_modified` is etcd's revision of the epoch. `successor` is the head that
+    shall lead next, "" for any."""
+
+    end: End
+    leader: Leader | None
+    created: int
+    epoch: int
+    epoch_modified: int
+    successor: str
+    snapshot: Snapshot | None
+
+
+class Term(NamedTuple):
+    """A time of being the leader: the revision at which it began, and its epoch."""
+
+    created: int
+    epoch: int
+
+
+class _Last(msgspec.Struct):
+    """The value of `log/N`."""
+
+    name: str
+    parts: int
+    data: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_last = msgspec.msgpack.Decoder(_Last).decode
+
+
+class Entry(NamedTuple):
+    """An entry of the log, opened."""
+
+    number: int
+    name: str
+    data: bytes
+
+
+class Seal:
+    """Packs and encrypts what goes into the store, by AES-256-GCM with the site's key."""
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = AESGCM(key)
+
+    def close(self, data: bytes, place: bytes) -> bytes:
+        """The sealed data, good at this place only."""
+        nonce = os.urandom(_NONCE)
+        return nonce + self._cipher.encrypt(nonce, zlib.compress(data, _LEVEL), place)
+
+    def open(self, sealed: bytes, place: bytes) -> bytes:
+        """What was sealed. Raises OperationFailed for what this site's heads did not write."""
+        try:
+            packed = self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], place)
+        except (InvalidTag, ValueError):
+            raise OperationFailed(
+                "cannot read the heads' store: it was not written by the heads of this site",
+                hint="is this the site's etcd, and is the key of the heads the same on each?",
+            ) from None
+        return zlib.decompress(packed)
+
+
+def _parts(data: bytes) -> list[bytes]:
+    return [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)] or [b""]
+
+
+class SharedLog:
+    """The log in etcd, below `prefix`."""
+
+    def __init__(self, store: Etcd, prefix: str, seal: Seal) -> None:
+        self.store = store
+        self._prefix = prefix.encode()
+        self._seal = seal
+
+    def _key(self, name: str) -> bytes:
+        return self._prefix + name.encode()
+
+    async def state(self) -> LogState:
+        """The log as it is now. Raises StoreAway and StoreRefused."""
+        answer = await self.store.transaction((), self._reads())
+        return self._state(answer.found)
+
+    def _reads(self) -> list[dict[str, object]]:
+        return [etcd.get_keys(self._key(name)) for name in _READ]
+
+    @staticmethod
+    def _state(found: Sequence[Sequence[KeyValue]]) -> LogState:
+        end, leader, epoch, follows, snapshot = (pairs[0] if pairs else None for pairs in found)
+        newest = End()
+        if end is not None:
+            number, name = msgspec.msgpack.decode(end.value, type=tuple[int, str])
+            newest = End(number, name, end.modified)
+        return LogState(
+            newest,
+            msgspec.json.decode(leader.value, type=Leader) if leader else None,
+            leader.created if leader else 0,
+            int(epoch.value) if epoch else 0,
+            epoch.modified if epoch else 0,
+            follows.value.decode() if follows else "",
+            msgspec.json.decode(snapshot.value, type=Snapshot) if snapshot else None,
+        )
+
+    async def lead(self, state: LogState, leader: Leader, lease: int) -> Term | None:
+        """Becomes the leader of a log that has none and is as it was seen; None if it is not.
+        Raises StoreAway, after which it may be so, and StoreRefused."""
+        epoch = state.epoch + 1
+        answer = await self.store.transaction(
+            [
+                etcd.is_new(self._key("now/leader")),
+                etcd.modified_at(self._key("now/end"), state.end.modified),
+                etcd.modified_at(self._key("now/epoch"), state.epoch_modified),
+            ],
+            [
+                etcd.put_key(self._key("now/leader"), msgspec.json.encode(leader), lease),
+                etcd.put_key(self._key("now/epoch"), str(epoch).encode()),
+            ],
+        )
+        return Term(answer.revision, epoch) if answer.succeeded else None
+
+    async def append(self, term: Term, end: End, name: str, data: bytes) -> End | LogState:
+        """Writes the entry after `end`. The new end; or what the log is instead, of another leader
+        or with another end, and then this is not in it by this call. Raises StoreAway, after which
+        it may be, and StoreRefused."""
+        number = end.number + 1
+        parts = _parts(self._seal.close(data, f"log {number} {name}".encode()))
+        fence = [etcd.created_at(self._key("now/leader"), term.created)]
+        for at, part in enumerate(parts[:-1]):
+            put = etcd.put_key(self._key(f"part/{number:016x}/{name}/{at:04x}"), part)
+            if not (await self.store.transaction(fence, [put])).succeeded:
+                return await self.state()
+        last = _encode(_Last(name, len(parts), parts[-1]))
+        answer = await self.store.transaction(
+            [*fence, etcd.modified_at(self._key("now/end"), end.modified)],
+            [
+                etcd.put_key(self._key(f"log/{number:016x}"), last),
+                etcd.put_key(self._key("now/end"), _encode((number, name))),
+            ],
+            self._reads(),
+        )
+        if answer.succeeded:
+            return End(number, name, answer.revision)
+        return self._state(answer.found)
+
+    async def entries(self, after: int, upto: int) -> list[Entry]:
+        """Entries in order, those with higher numbers than `after`, `upto` at most; not
+        necessarily all. Raises StoreAway and StoreRefused."""
+        first = self._key(f"log/{after + 1:016x}")
+        pairs = await self.store.read(first, self._key(f"log/{upto + 1:016x}"), PAGE)
+        found = []
+        for number, pair in enumerate(pairs, after + 1):
+            if pair.key != self._key(f"log/{number:016x}"):
+                break
+            last = _last(pair.value)
+            sealed = last.data
+            if last.parts > 1:
+                where = self._key(f"part/{number:016x}/{last.name}/")
+                sealed = await self._join(where, last.parts - 1) + sealed
+            data = self._seal.open(sealed, f"log {number} {last.name}".encode())
+            found.append(Entry(number, last.name, data))
+        return found
+
+    async def _join(self, where: bytes, parts: int) -> bytes:
+        found = [
+            pair
+            for at in range(parts)
+            for pair in await self.store.read(where + f"{at:04x}".encode())
+        ]
+        if len(found) != parts:
+            raise StoreRefused("cannot read the heads' store: a part of an entry is missing")
+        return b"".join(pair.value for pair in found)
+
+    async def keep_whole(self, term: Term, number: int, name: str, content: bytes) -> bool:
+        """Keeps a whole copy that has the entry of this number and name, and forgets entries that
+        nobody needs then, and the copy before. Whether it could: not if another head leads. Raises
+        StoreAway and StoreRefused."""
+        before = (await self.state()).snapshot
+        place = f"whole/{number:016x}/{name}/"
+        fence = [etcd.created_at(self._key("now/leader"), term.created)]
+        parts = _parts(self._seal.close(content, f"whole {number} {name}".encode()))
+        for at, part in enumerate(parts):
+            put = etcd.put_key(self._key(f"{place}{at:04x}"), part)
+            if not (await self.store.transaction(fence, [put])).succeeded:
+                return False
+        snapshot = msgspec.json.encode(Snapshot(number, name, len(parts)))
+        forget = [
+            etcd.put_key(self._key("snapshot"), snapshot),
+            etcd.delete_keys(self._key("log/"), self._key(f"log/{number + 1:016x}")),
+            etcd.delete_keys(self._key("part/"), self._key(f"part/{number + 1:016x}")),
+        ]
+        if before is not None and (before.number, before.name) != (number, name):
+            old = self._key(f"whole/{before.number:016x}/{before.name}/")
+            forget.append(etcd.delete_keys(old, etcd.after(old)))
+        return (await self.store.transaction(fence, forget)).succeeded
+
+    async def whole(self, snapshot: Snapshot) -> bytes:
+        """A whole copy. Raises StoreAway and StoreRefused, also if a newer one has taken its
+        place."""
+        where = self._key(f"whole/{snapshot.number:016x}/{snapshot.name}/")
+        sealed = await self._join(where, snapshot.parts)
+        return self._seal.open(sealed, f"whole {snapshot.number} {snapshot.name}".encode())
+
+    async def step_down(self, term: Term, successor: str = "", lease: int = 0) -> None:
+        """Ends a time of being the leader; for as long as the lease lasts only `successor` leads
+        then. Raises StoreAway and StoreRefused."""
+        key = self._key("now/leader")
+        then = [etcd.delete_keys(key)]
+        if successor:
+            then.append(etcd.put_key(self._key("now/next"), successor.encode(), lease))
+        await self.store.transaction([etcd.created_at(key, term.created)], then)
+
+    async def publish(self, head: str, about: bytes, lease: int) -> None:
+        """What a head says of itself. Raises StoreAway and StoreRefused."""
+        await self.store.transaction((), [etcd.put_key(self._key(f"heads/{head}"), about, lease)])
+
+    async def published(self) -> dict[str, bytes]:
+        """What the heads say of themselves, by name. Raises StoreAway and StoreRefused."""
+        where = self._key("heads/")
+        pairs = await self.store.read(where, etcd.after(where))
+        return {pair.key[len(where) :].decode(errors="replace"): pair.value for pair in pairs}
+
+    async def files(self) -> str:
+        """The mark of the site's files (heads.files), "" if no leader has named any. Raises
+        StoreAway and StoreRefused."""
+        found = await self.store.read(self._key("now/files"))
+        return found[0].value.decode(errors="replace") if found else ""
+
+    async def keep_files(self, term: Term, mark: str) -> bool:
+        """Names the site's files; not if another head leads. Raises StoreAway and StoreRefused."""
+        answer = await self.store.transaction(
+            [etcd.created_at(self._key("now/leader"), term.created)],
+            [etcd.put_key(self._key("now/files"), mark.encode())],
+        )
+        return answer.succeeded
+
+    async def retired(self) -> list[str]:
+        """The heads that do not lead any more. Raises StoreAway and StoreRefused."""
+        found = await self.store.read(self._key("retired"))
+        return msgspec.json.decode(found[0].value, type=list[str]) if found else []
+
+    async def retire(self, heads: Sequence[str]) -> None:
+        """Says which heads do not lead any more. Raises StoreAway and StoreRefused."""
+        value = msgspec.json.encode(sorted(heads))
+        await self.store.transaction((), [etcd.put_key(self._key("retired"), value)])
+
+    async def changed(self) -> None:
+        """Returns when the leader or the end may have changed, or the watch has ended."""
+        where = self._key("now/")
+        async with contextlib.aclosing(self.store.watch(where, etcd.after(where))) as hints:
+            async for _ in hints:
+                return

@@ -1,0 +1,101 @@
+"""The members of a real etcd on loopback, for the heads of a simulation and for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+from layercake.heads.member import Member
+from layercake.kraken.errors import OperationFailed
+
+NAMES = ("one", "two", "three")
+READY_S = 60.0
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports of loopback that are free now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _answers(url: str) -> bool:
+    """Whether a member is well: it knows who leads them."""
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=1.0) as answer:  # noqa: S310 (ours)
+            return b'"true"' in answer.read(1000)
+    except OSError:  # URLError is one
+        return False
+
+
+class EtcdMembers:
+    """The members, by number from 0 on."""
+
+    def __init__(self, directory: Path, count: int = 3) -> None:
+        ports = free_ports(2 * count)
+        self.members = [
+            Member(
+                name,
+                directory / name,
+                f"http://127.0.0.1:{ports[2 * i]}",
+                f"http://127.0.0.1:{ports[2 * i + 1]}",
+            )
+            for i, name in enumerate(NAMES[:count])
+        ]
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._directory = directory
+        self.endpoints = [member.client_url for member in self.members]
+
+    def start(self, *numbers: int) -> None:
+        """Starts members, all if none is named, each with what it has on its disk."""
+        peers = {member.name: member.peer_url for member in self.members}
+        for number in numbers or range(len(self.members)):
+            member = self.members[number]
+            with (self._directory / f"{member.name}.log").open("ab") as output:
+                self._processes[number] = subprocess.Popen(
+                    member.command(peers, existing=False), stdout=output, stderr=output
+                )
+
+    def start_missing(self) -> None:
+        """Starts those that were killed, and waits until all answer."""
+        if gone := set(range(len(self.members))) - self._processes.keys():
+            self.start(*gone)
+        self.wait()
+
+    def wait(self, *numbers: int) -> None:
+        """Waits until these answer, or all. Raises OperationFailed."""
+        end = time.monotonic() + READY_S
+        for number in numbers or range(len(self.members)):
+            while not _answers(self.members[number].client_url):
+                if time.monotonic() > end:
+                    raise OperationFailed(f"cannot go on: etcd does not answer: {self._directory}")
+                time.sleep(0.05)
+
+    def kill(self, *numbers: int) -> None:
+        """Kills members, all if none is named."""
+        for number in numbers or tuple(self._processes):
+            process = self._processes.pop(number)
+            process.kill()
+            process.wait()
+
+    def suspend(self, number: int) -> None:
+        """Stops a member where it is (SIGSTOP)."""
+        self._processes[number].send_signal(signal.SIGSTOP)
+
+    def resume(self, number: int) -> None:
+        """Lets it go on."""
+        self._processes[number].send_signal(signal.SIGCONT)
+
+    def wipe(self) -> None:
+        """Kills all, and takes all that they had away."""
+        self.kill()
+        for member in self.members:
+            shutil.rmtree(member.directory, ignore_errors=True)

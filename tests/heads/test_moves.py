@@ -1,0 +1,185 @@
+"""Nodes go from the head that acted to the one that does: two heads, with the sessions of one site,
+and the datagrams of a node between them on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from layercake.agents import pki
+from minos.agent.head_link.known_heads import Head, KnownHeads
+from minos.agent.head_link.link import HeadLink
+from minos.agent.head_link.sync_socket import SyncSocket
+from minos.agent.state import Config, Session
+from tests.support.world import World, opened
+
+
+class Link(HeadLink):
+    """A link whose thread does not run; it counts what it was to do."""
+
+    pulls = moves = 0
+
+    def pull(self) -> None:
+        self.pulls += 1
+
+    def head_moved(self) -> None:
+        self.moves += 1
+
+
+class Site:
+    """Two heads, of which the first one acts in epoch 1, and node n0 in sync with it."""
+
+    def __init__(self, path: Path, first: World, second: World) -> None:
+        self.first, self.second = first, second
+        pki.create(path / "pki", "127.0.0.1")
+        self.now, self.said = 100.0, list[str]()
+        self.places = [
+            Head(f"https://127.0.0.{number}:8443", f"127.0.0.1:{world.port}")
+            for number, world in enumerate((first, second), 1)
+        ]
+        one, two = self.places
+        first.head.heads.acts(1)
+        record = first.node("n0")
+        for world in (first, second):
+            world.attach("n0")
+        node = record.node.id
+        self.config = config = Config(
+            node, "n0", "", one.url, one.sync, "", path / "pki" / "ca.pem", path, "boot", "1",
+            other_heads=((two.url, two.sync),),
+        )  # fmt: skip
+        self.heads = KnownHeads(config)
+        self.link = Link(
+            config, None, self.heads, lambda message: None, now=lambda: 0.0, jitter=lambda: 0.5
+        )
+        session = Session(
+            7,
+            b"k" * 32,
+            first.head.store.epoch,
+            record.planner.layout,
+            5.0,
+            15.0,
+            ("127.0.0.1", first.port),
+        )
+        self.sync = SyncSocket(
+            config,
+            session,
+            self.heads,
+            self.link,
+            say=self.said.append,
+            jitter=lambda: 0.5,
+            clock=lambda: self.now,
+            clock_ns=lambda: int(self.now * 1e9),
+        )
+
+    def say(self, busy: str = "FREE") -> None:
+        """The agent says HELLO, if it is time or something has changed."""
+        layout = self.first.node("n0").planner.layout
+        state = layout.pack({"power": "ON", "run": "SYNC", "image": "IDLE", "busy": busy})
+        self.sync.hello(revision=1, changes=1, mask=0, state=state)
+
+    def until(self, world: World, seconds: float) -> float:
+        """The node speaks as its timer has it, and this head answers, until the node is in sync
+        with it; how long that took."""
+        began = self.now
+        while world.node("n0").value("run") != "SYNC":
+            assert self.now - began < seconds
+            self.now = max(self.now + 0.01, self.sync.due)
+            self.say()
+            world.head.sync.read()
+            if self.sync.read():
+                self.say()
+                world.head.sync.read()
+        self.sync.read()
+        return self.now - began
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    for name in ("a", "b", "node"):
+        (tmp_path / name).mkdir()
+    async with opened(tmp_path / "a") as first, opened(tmp_path / "b") as second:
+        found = Site(tmp_path / "node", first, second)
+        found.until(first, 1.0)
+        yield found
+        found.sync.close()
+
+
+async def test_a_head_that_answers_is_asked_alone(site: Site) -> None:
+    for busy in ("BUSY", "FREE", "BUSY"):
+        site.now += 3.0
+        site.say(busy)
+        site.first.head.sync.read()
+        assert not site.sync.read()
+    site.second.head.sync.read()
+    counters = site.second.head.sync.counters
+    assert not counters and site.heads.in_turn() == site.places and not site.link.moves
+
+
+async def test_a_node_finds_the_next_head_within_two_seconds_of_its_acting(site: Site) -> None:
+    """The first head's machine is gone: nothing comes back from it."""
+    site.say("BUSY")
+    for _ in range(10):
+        site.now = max(site.now, site.sync.due)
+        site.say("BUSY")
+        assert not site.sync.read()
+    site.second.head.heads.acts(2)
+    assert site.until(site.second, 2.0) < 2.0
+    assert site.heads.in_turn() == site.places[::-1]
+    assert KnownHeads(site.config).in_turn() == site.places[::-1], "the next agent knows it too"
+    assert site.heads.epochs.highest == 2 and site.link.moves == 1 and site.link.pulls
+    assert "agent: the head at https://127.0.0.2:8443 acts now" in site.said
+
+
+async def test_a_node_that_speaks_regularly_asks_all_heads_before_two_intervals_are_over(
+    site: Site,
+) -> None:
+    began = site.now
+    site.second.head.heads.acts(2)
+    site.until(site.second, 10.0)
+    assert site.now - began < 10.0
+
+
+async def test_the_head_before_is_not_believed_any_more_and_learns_that_it_acts_no_more(
+    site: Site,
+) -> None:
+    seen: list[int] = []
+    site.first.head.heads.on_outdated(seen.append)
+    site.second.head.heads.acts(2)
+    site.until(site.second, 10.0)
+    pulls = site.link.pulls
+    record = site.first.node("n0")
+    record.cfg_revision += 100
+    site.first.head.sync.push(record)
+    assert not site.sync.read() and site.link.pulls == pulls, "what it wants is not done"
+    while site.first.head.sync.read():
+        pass
+    assert seen == [2] and not site.sync.read(), "and it asks the node for nothing"
+    assert site.heads.in_turn()[0] == site.places[1]
+
+
+async def test_a_head_learns_of_another_by_the_answer_to_what_it_wants(site: Site) -> None:
+    """Nothing came to it since: it hears of the other one by what the node says to its datagram."""
+    seen: list[int] = []
+    site.first.head.heads.on_outdated(seen.append)
+    assert site.heads.epochs.accept(2), "another head has told it by TLS"
+    site.first.head.sync.push(site.first.node("n0"))
+    assert not site.sync.read()
+    site.first.head.sync.read()
+    assert seen == [2]
+
+
+async def test_of_two_heads_that_both_answer_the_later_one_is_followed(site: Site) -> None:
+    """The first one was started again and knows nothing of the second; its answer comes first."""
+    site.now = site.sync.due
+    for _ in range(2):
+        site.say("BUSY")
+        site.now = max(site.now, site.sync.due)
+    site.first.head.store.epoch += 1
+    site.second.head.heads.acts(2)
+    site.say("BUSY")
+    for world in (site.first, site.second):
+        world.head.sync.read()
+    assert site.sync.read()
+    assert site.heads.in_turn()[0] == site.places[1] and site.heads.epochs.highest == 2

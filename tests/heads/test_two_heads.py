@@ -1,0 +1,260 @@
+"""Two heads of a site as processes, and a real etcd: one leads, the other one follows and sends
+people on; it leads when the first is killed, stopped, suspended, or told to hand over."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from layercake.heads.settings import DIRECTORY, KEY
+from tests.support.etcd import EtcdMembers, free_ports
+
+LIMIT_S = 90.0
+LAYERCAKE = [sys.executable, "-m", "layercake.cli.main"]
+INVENTORY = """
+nodes:
+  n1: {mac: "02:00:00:00:00:01", ip: 10.0.1.1, state: "off"}
+  n2: {mac: "02:00:00:00:00:02", ip: 10.0.1.2, state: "off"}
+"""
+
+
+def until(what: Callable[[], Any]) -> Any:
+    """Waits for what must be seen; what it is."""
+    end = time.monotonic() + LIMIT_S
+    while not (found := what()):
+        assert time.monotonic() < end, "it was not seen"
+        time.sleep(0.05)
+    return found
+
+
+class HeadOfTwo:
+    """One of them, at an address of loopback of its own."""
+
+    def __init__(
+        self, directory: Path, number: int, members: EtcdMembers, ports: list[int]
+    ) -> None:
+        self.name = f"head{number}"
+        self.data = directory / self.name
+        self.address = f"127.0.0.{number}"
+        self.port = ports[0]
+        self._log = directory / f"{self.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        init = ["init", "--data-dir", str(self.data), "--interface", "lo"]
+        subprocess.run(
+            [*LAYERCAKE, *init, "--address", self.address, "--no-boot"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        config = yaml.safe_load((self.data / "config.yaml").read_text())
+        config |= {
+            "socket": str(self.data / "api.sock"),
+            "api_port": ports[0],
+            "heads": {"name": self.name, "store": members.endpoints},
+        }
+        config["sync"]["port"] = ports[1]
+        config["boot"] |= {"http_port": ports[2], "dhcp": "off", "tftp_port": ports[4]}
+        config["images"]["http_port"] = ports[3]
+        (self.data / "config.yaml").write_text(yaml.safe_dump(config))
+        (self.data / DIRECTORY).mkdir()
+        (self.data / DIRECTORY / KEY).write_bytes(bytes(32))
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*LAYERCAKE, "serve", "--data-dir", str(self.data)], stdout=log, stderr=log
+            )
+
+    def send(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Ends it by a signal; its exit status."""
+        if self._process is None:
+            return 0
+        self.send(number)
+        status = self._process.wait(LIMIT_S)
+        self._process = None
+        return status
+
+    def cli(self, *arguments: str, url: str = "") -> subprocess.CompletedProcess[str]:
+        """A command at its socket, or at these URLs."""
+        token = str(self.data / "admin.token")
+        ca = str(self.data / "pki" / "ca.pem")
+        where = (
+            ["--url", url, "--token-file", token, "--ca", ca]
+            if url
+            else ["--socket", str(self.data / "api.sock")]
+        )
+        return subprocess.run(
+            [*LAYERCAKE, *where, *arguments], capture_output=True, text=True, timeout=LIMIT_S
+        )
+
+    @property
+    def url(self) -> str:
+        return f"https://{self.address}:{self.port}"
+
+    def heads(self) -> dict[str, Any]:
+        """What it says of the heads; {} if it does not answer."""
+        done = self.cli("heads", "show", "--json")
+        found: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+        return found
+
+    def leads(self) -> bool:
+        """Whether it leads, and answers."""
+        return bool(
+            self.heads().get("leader") == self.name and self.cli("node", "list").returncode == 0
+        )
+
+    def follows(self) -> bool:
+        """Whether it follows, and has all that there is."""
+        found = self.heads()
+        own = [one for one in found.get("heads", ()) if one["head"] == self.name]
+        return bool(
+            own
+            and found["leader"] not in ("", self.name)
+            and not own[0]["leads"]
+            and own[0]["entry"] == found["entry"]
+        )
+
+
+@pytest.fixture(scope="module")
+def pair(
+    tmp_path_factory: pytest.TempPathFactory, members: EtcdMembers
+) -> Iterator[tuple[HeadOfTwo, HeadOfTwo]]:
+    directory = tmp_path_factory.mktemp("two")
+    ports = free_ports(5)
+    one, two = (HeadOfTwo(directory, number, members, ports) for number in (1, 2))
+    for name in ("pki", "tokens.json"):
+        source = one.data / name
+        if source.is_dir():
+            shutil.rmtree(two.data / name)
+            shutil.copytree(source, two.data / name)
+            for own in ("server.pem", "server.key"):
+                (two.data / name / own).unlink()
+        elif source.exists():
+            shutil.copy(source, two.data / name)
+    try:
+        one.start()
+        until(one.leads)
+        two.start()
+        until(two.follows)
+        inventory = directory / "two.yaml"
+        inventory.write_text(INVENTORY)
+        done = one.cli("apply", "--yes", "--no-wait", str(inventory))
+        assert done.returncode == 0, done.stderr
+        yield one, two
+    finally:
+        one.end(signal.SIGKILL)
+        two.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def led(pair: tuple[HeadOfTwo, HeadOfTwo]) -> tuple[HeadOfTwo, HeadOfTwo]:
+    """The one that leads and the one that follows."""
+    one, two = pair
+    until(lambda: one.leads() or two.leads())
+    leader, other = (one, two) if one.leads() else (two, one)
+    until(other.follows)
+    return leader, other
+
+
+def names(head: HeadOfTwo) -> list[str]:
+    return [node["name"] for node in json.loads(head.cli("node", "list", "--json").stdout)["nodes"]]
+
+
+def test_a_follower_says_who_leads_and_sends_people_there(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:
+    leader, follower = led
+    refused = follower.cli("node", "list")
+    assert refused.returncode != 0
+    assert f"{leader.name} leads, at {leader.url}" in refused.stderr
+    for url in (follower.url, f"https://127.0.0.9:1,{follower.url}"):
+        done = leader.cli("node", "list", "--json", url=url)
+        assert done.returncode == 0, done.stderr
+        assert [node["name"] for node in json.loads(done.stdout)["nodes"]] == ["n1", "n2"]
+    gone = leader.cli("node", "list", url="https://127.0.0.9:1,https://127.0.0.8:1")
+    assert gone.returncode == 3
+
+
+def test_a_change_survives_the_kill_of_the_leader(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:
+    leader, follower = led
+    mark = f"k{os.getpid()}"
+    done = leader.cli("node", "set", "n1", f"kernel_args={mark}")
+    assert done.returncode == 0, done.stderr
+    leader.end(signal.SIGKILL)
+    began = time.monotonic()
+    until(follower.leads)
+    took = time.monotonic() - began
+    shown = follower.cli("inventory", "show")
+    assert mark in shown.stdout, shown.stderr
+    leader.start()
+    until(leader.follows)
+    assert names(follower) == ["n1", "n2"]
+    assert took < LIMIT_S
+
+
+def test_one_that_is_told_to_hands_over(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:
+    leader, follower = led
+    epoch = leader.heads()["epoch"]
+    wrong = leader.cli("heads", "promote", "--yes", "nobody")
+    assert wrong.returncode != 0
+    assert "there are head1, head2" in wrong.stderr
+    done = leader.cli("heads", "promote", "--yes", follower.name)
+    assert done.returncode == 0, done.stderr
+    until(follower.leads)
+    until(leader.follows)
+    assert follower.heads()["epoch"] == epoch + 1
+    assert names(follower) == ["n1", "n2"]
+
+
+def test_one_that_was_suspended_finds_that_another_leads(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:
+    leader, follower = led
+    leader.send(signal.SIGSTOP)
+    try:
+        until(follower.leads)
+        done = follower.cli("node", "set", "n2", "kernel_args=later")
+        assert done.returncode == 0, done.stderr
+    finally:
+        leader.send(signal.SIGCONT)
+    until(leader.follows)
+    assert leader.cli("node", "set", "n2", "kernel_args=never").returncode != 0
+    assert "later" in follower.cli("inventory", "show").stdout
+
+
+def test_a_stop_in_order_hands_over_and_loses_nothing(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:
+    leader, follower = led
+    assert leader.end() == 0
+    until(follower.leads)
+    assert names(follower) == ["n1", "n2"]
+    leader.start()
+    until(leader.follows)
+
+
+def test_without_its_store_a_leader_serves_and_changes_nothing(
+    led: tuple[HeadOfTwo, HeadOfTwo], members: EtcdMembers
+) -> None:
+    leader, _ = led
+    members.kill(0, 1)
+    try:
+        for _ in range(2):
+            refused = leader.cli("node", "set", "n1", "kernel_args=no")
+            assert "the store of the heads does not answer" in refused.stderr
+        assert names(leader) == ["n1", "n2"]
+        shown = leader.cli("heads")
+        assert shown.returncode == 1
+        assert "down" in shown.stdout
+    finally:
+        members.start_missing()
+    until(lambda: leader.cli("node", "set", "n1", "kernel_args=quiet").returncode == 0)
+    assert "quiet" in leader.cli("inventory", "show").stdout
