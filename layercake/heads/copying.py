@@ -181,7 +181,7 @@ class FileCopies:
                 "any more, `layercake heads remove` those that had them",
             )
 
-    def _has(self, *marks: str) -> None:
+    def _lists(self, *marks: str) -> None:
         """This head has all files of these marks, the newest first."""
         if list(marks) != self._had:
             write_atomic(self._had_file, "\n".join(marks), durable=True)
@@ -197,7 +197,7 @@ class FileCopies:
         async with self._turn:
             found, changed = await self._link.copy(url, self._data_dir, self._files)
             self._compared = True
-            self._has(f"{found.mark} {found.later}")
+            self._lists(f"{found.mark} {found.later}")
             if changed:
                 log.info("%d files are as the leader has them", len(changed))
                 self._changed(changed)
@@ -255,9 +255,9 @@ class FileCopies:
                 self.manifest = found
             now = f"{found.mark} {found.later}"
             if not self.lacks and now != self._had[0]:
-                self._has(now, self._had[0])
+                self._lists(now, self._had[0])
                 if await self._shared.keep_files(term, now):
-                    self._has(now)
+                    self._lists(now)
 
     async def wait_until_copied(self, term: Term) -> None:
         """Returns when each head that is there has the files that this one has now, or after

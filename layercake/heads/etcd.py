@@ -17,11 +17,14 @@ from typing import Any
 
 import aiohttp
 
+from layercake.base.text import parse_json
 from layercake.kraken.errors import OperationFailed
 from layercake.moduleapi.tls_client import OutgoingConnections
 
 CALL_S = 2.0
 """Seconds that one member has to answer; an election takes about one."""
+WATCH_S = 60.0
+"""After so long a watch is asked for anew: one at a member that was cut off says nothing."""
 ANSWER_BYTES = 64 << 20
 """A page of the log may be so large; etcd's own limit for one value is 1.5 MiB."""
 _NO_SPACE = "mvcc: database space exceeded"
@@ -209,7 +212,7 @@ class Etcd:
                 f"{endpoint}/v3/watch",
                 json=request,
                 ssl=self._tls or False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CALL_S),
+                timeout=aiohttp.ClientTimeout(total=WATCH_S, sock_connect=CALL_S),
             ) as answer:
                 async for line in answer.content:
                     if b'"events"' in line:
@@ -291,7 +294,7 @@ class Etcd:
                 text = await answer.content.read(ANSWER_BYTES + 1)
                 while text and not answer.content.at_eof() and len(text) <= ANSWER_BYTES:
                     text += await answer.content.read(ANSWER_BYTES + 1 - len(text))
-                said = json.loads(text)
+                said = parse_json(text)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             why = str(error) or type(error).__name__
             raise StoreAway(f"{endpoint}: {why}") from None
@@ -302,7 +305,9 @@ class Etcd:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:  # they belong to the loop that uses them
             self._connections = OutgoingConnections()
-            self._session = self._connections.session(auto_decompress=False)
+            self._session = self._connections.session(
+                auto_decompress=False, timeout=aiohttp.ClientTimeout(total=CALL_S)
+            )
         return self._session
 
 
@@ -322,5 +327,5 @@ def _failure(endpoint: str, said: Any) -> OperationFailed:
         return StoreAway(f"{endpoint}: {message}")
     hint = ""
     if _NO_SPACE in message:
-        hint = "its quota is reached: `layercake heads store compact` frees what can be freed"
+        hint = "its quota is reached: `etcdctl defrag` at each member, then `etcdctl alarm disarm`"
     return StoreRefused(f"the heads' store refuses: {message}", hint=hint)

@@ -143,7 +143,10 @@ class SharedFiles:
         self._known: dict[str, _Known] = {}
         try:
             found: Mapping[str, list[object]] = read_json(self._cache) or {}
-            self._known = {str(path): _Known(*one) for path, one in found.items()}  # type: ignore[arg-type]
+            self._known = {
+                str(path): _Known(*one)  # type: ignore[arg-type]
+                for path, one in found.items()
+            }
         except (OSError, ValueError, TypeError, AttributeError):
             pass  # all are read again
 

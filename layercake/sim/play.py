@@ -161,17 +161,19 @@ def _heads(options: Options, config: Mapping[str, Any] | None) -> list[str]:
     return [head]
 
 
+def _simulated(options: Options, heads: list[str]) -> SimulatedSite:
+    """Who is in it. Raises InputError."""
+    if options.inventory:
+        return inventory.of_file(Path(options.inventory), heads)
+    return inventory.simulated_site(inventory.generated(options.nodes), heads=heads)
+
+
 def build_play(options: Options, screen: Screen) -> Play:
     """The parts of a simulation in a directory that is claimed for it; nothing runs yet. Raises
     InputError."""
     place = Path(options.directory).absolute()
     config = _config(Path(options.config)) if options.config else None
-    heads = _heads(options, config)
-    simulated = (
-        inventory.of_file(Path(options.inventory), heads)
-        if options.inventory
-        else inventory.simulated_site(inventory.generated(options.nodes), heads=heads)
-    )
+    simulated = _simulated(options, _heads(options, config))
     address = options.address or ("" if options.inventory or config is not None else inventory.HEAD)
     members = EtcdMembers(place, STORE_MEMBERS) if options.heads > 1 else None
     settings = site.settings_of(

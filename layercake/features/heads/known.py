@@ -49,9 +49,9 @@ class KnownHeads:
         """A head was removed: nodes are told of it no more."""
         self._known.pop(name, None)
         self._heads.known(self._known.values())
-        self._keep()
+        self._write()
 
-    def _keep(self) -> None:
+    def _write(self) -> None:
         self._store.documents[DOCUMENT] = lambda: msgspec.json.encode([*self._known.values()])
 
     async def run(self) -> None:
@@ -64,7 +64,7 @@ class KnownHeads:
                         self._known[one.head] = one.reached
                 self._follow(self._site.epoch)
                 if self._known != before:
-                    self._keep()
+                    self._write()
             except LayercakeError as error:
                 log.error("cannot follow the heads of the site: %s", error)
             await asyncio.sleep(LOOK_S)
