@@ -296,6 +296,7 @@ IMAGES_UNWELL = EventKind(
     "images.unwell", _E, "The image store does not work; what nodes run needs no store."
 )
 
+ROLL_SCHEDULED = EventKind("roll.scheduled", _I, "A roll is to begin at a later time.")
 ROLL_STARTED = EventKind("roll.started", _I, "A roll begins.")
 ROLL_ROLLING = EventKind(
     "roll.rolling", _I, "The new content is on every node; they begin to switch."
@@ -399,6 +400,7 @@ EVENTS: tuple[EventKind, ...] = (
     IMAGE_ROLL_BACK,
     IMAGES_READY,
     IMAGES_UNWELL,
+    ROLL_SCHEDULED,
     ROLL_STARTED,
     ROLL_ROLLING,
     ROLL_BATCH,

@@ -30,7 +30,8 @@ from layercake.features.inventory.new_inventory import (
 )
 from layercake.features.inventory.reader import InventoryReader
 from layercake.features.inventory.reading import Readers
-from layercake.features.rolls.facts import REST_STAGE, Roll
+from layercake.features.rolls.facts import Roll
+from layercake.features.rolls.places import Terms
 from layercake.features.rolls.policy import Move, Wish, moves, settings_of
 from layercake.fleet import events
 from layercake.fleet.desired import check_set, same
@@ -411,11 +412,7 @@ class InventoryChanges:
             list(move.records),
             listed(move.images),
             target,
-            move.plan,
-            {},
-            (REST_STAGE,),
-            said_by(consent.by),
-            inventory=True,
+            Terms(move.plan, said_by(consent.by), inventory=True),
         )
 
     def _take(
