@@ -61,6 +61,9 @@ POWER_CYCLE = EventKind("power.cycle", _I, "A person asked for a power cycle.")
 POWER_SET_UP = EventKind(
     "power.set-up", _I, "The node's BMC was set up from inside, as the inventory says."
 )
+POWER_PASSWORD = EventKind(
+    "power.password-changed", _I, "The node's BMC has a new password, and was seen to take it."
+)
 POWER_CAPPED = EventKind(
     "power.capped", _I, "A person had the node's BMC cap what it draws, or cap it no more."
 )
@@ -335,6 +338,7 @@ EVENTS: tuple[EventKind, ...] = (
     POWER_CYCLE,
     POWER_CYCLED,
     POWER_SET_UP,
+    POWER_PASSWORD,
     POWER_CAPPED,
     POWER_ORDER_FAILED,
     NODE_FOUND,

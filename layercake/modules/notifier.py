@@ -38,7 +38,8 @@ class NotifiedNode:
 class ModuleNotifier:
     """Tells modules of nodes. `boots` gives the boot set that a node boots next, `vault` has the
     secrets, `site` is what modules are told of the head, `networks` what of a node's network,
-    `strangers` gives the boot set of those that are being discovered."""
+    `strangers` gives the boot set of those that are being discovered. `secret_of` says where a
+    node's secret is that the inventory has at a place, while it is being changed."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class ModuleNotifier:
         strangers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._vault = vault
+        self.secret_of: Callable[[Record, SecretRef], SecretRef] = lambda record, ref: ref
         self._site = site
         self._networks = networks
         self._strangers = strangers
@@ -162,7 +164,9 @@ class ModuleNotifier:
                 return (
                     ""
                     if secret is None
-                    else self._vault.open(secret, self._open_to_others).reveal()
+                    else self._vault.open(
+                        self.secret_of(record, secret), self._open_to_others
+                    ).reveal()
                 )
             except LayercakeError as error:
                 self._store.event(record, events.SECRET_UNREADABLE, str(error))
