@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,7 @@ from layercake.features.inventory.reading import Readers
 from layercake.features.rolls.facts import Roll
 from layercake.features.rolls.places import Terms
 from layercake.features.rolls.policy import Move, Wish, moves, settings_of
+from layercake.features.rolls.views import begun_view
 from layercake.fleet import events
 from layercake.fleet.desired import check_set, same
 from layercake.fleet.slices import slowly
@@ -51,6 +52,15 @@ Reading = Callable[[SandboxedJob], Awaitable[NewInventory]]
 _SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
 NAMED = 10
 """How many nodes a message names."""
+
+
+class _Enacted(NamedTuple):
+    """What came of an inventory: the networks that are others than before, the rolls that it began,
+    and the nodes that keep their images, with why."""
+
+    networks: list[str]
+    rolls: list[Roll]
+    passed_over: list[dict[str, str]]
 
 
 class InventoryChanges:
@@ -98,8 +108,10 @@ class InventoryChanges:
             changes = new.changes
             changed = [(c, new.nodes[c.node]) for c in changes if c.node in new.nodes]
             plans = [plan_node(self._means, *each) async for each in slowly(changed)]
-        rolls = await self._moves(changes, new)
+        passed_over = await self._passed_over(changes, new)
+        rolls = await self._moves(changes, new, passed_over)
         later = {r.name for move in rolls for r in move.records}
+        later.update(row["node"] for row in passed_over.values())
         return {
             "changes": [told async for told in slowly(change.to_record() for change in changes)],
             "plans": plans,
@@ -109,6 +121,7 @@ class InventoryChanges:
             "secrets": await self._sent_elsewhere(changes, new),
             "rolls": [move.to_record() for move in rolls],
             "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
+            "passed_over": list(passed_over.values()),
             "taken_back": [b.to_record() for b in await self._taken_back(changes, new)],
             "files": files,
         }
@@ -145,9 +158,23 @@ class InventoryChanges:
         nodes = (record.node for record in self._store.in_order)  # nodes may come meanwhile
         return await secrets.moved(pairs, nodes, self._means.table.parts)
 
-    async def _moves(self, changes: Iterable[Change], new: NewInventory) -> list[Move]:
-        """The rolls that an inventory asks for. A node that is new, or is wanted off, is in
-        none."""
+    async def _passed_over(
+        self, changes: Iterable[Change], new: NewInventory
+    ) -> dict[str, dict[str, str]]:
+        """The nodes that keep their images, as in any roll, and why, by their ids: somebody works
+        on them. It is for the next inventory to want others."""
+        found = {}
+        async for change in slowly(_of_images(changes, new)):
+            record = self._store.find(new.nodes[change.node].id)
+            if record is not None and (why := self._means.guard.stopped(record)):
+                found[record.node.id] = {"node": record.name, "why": why}
+        return found
+
+    async def _moves(
+        self, changes: Iterable[Change], new: NewInventory, passed_over: Collection[str]
+    ) -> list[Move]:
+        """The rolls that an inventory asks for. A node that is new, is wanted off, or is passed
+        over is in none."""
         wanted = (
             (self._store.find(new.nodes[c.node].id), new.nodes[c.node])
             for c in _of_images(changes, new)
@@ -155,7 +182,7 @@ class InventoryChanges:
         wishes = [
             Wish(record, node, node.images)
             async for record, node in slowly(wanted)
-            if record is not None and node.state == "up"
+            if record is not None and node.state == "up" and record.node.id not in passed_over
         ]
         return moves(wishes, settings_of(self._means.table.settings))
 
@@ -220,10 +247,10 @@ class InventoryChanges:
                     hint="say --allow-remove if that is meant",
                 )
             self._refuse_held(new.removed)
-            moved, rolls = await self._enact(transaction, new, consent)
+            enacted = await self._enact(transaction, new, consent)
             self._files.activate(transaction, wanted, said_by(consent.by))
         await self._spread()
-        return self._applied_of(new, moved, rolls)
+        return self._applied_of(new, enacted)
 
     def _refuse_held(self, removed: Iterable[str]) -> None:
         """A node that was taken out and added again would be held no more, with its disks as they
@@ -279,10 +306,10 @@ class InventoryChanges:
             new = NewInventory(name, {name: node}, {name: before}, (), networks, (), changes)
             sources = await self._files.beside(node)
             await self._files.store(sources)
-            moved, rolls = await self._enact(transaction, new, consent)
+            enacted = await self._enact(transaction, new, consent)
             self._files.activate(transaction, sources, said_by(consent.by))
         await self._spread()
-        return self._applied_of(new, moved, rolls)
+        return self._applied_of(new, enacted)
 
     def _refuse_beyond(
         self, consent: Consent, before: Node, node: Node, changes: Iterable[Change]
@@ -304,17 +331,18 @@ class InventoryChanges:
 
     async def _enact(
         self, transaction: Transaction, new: NewInventory, consent: Consent
-    ) -> tuple[list[str], list[Roll]]:
-        """Takes over what was read; the networks that are others than before, and the rolls that
-        this begins. The head does other things meanwhile: entries, freezes and rolls change by
-        drafts alone, and there is one at a time."""
+    ) -> _Enacted:
+        """Takes over what was read; what came of it. The head does other things meanwhile: entries,
+        freezes and rolls change by drafts alone, and there is one at a time."""
         changes = new.changes
         by = said_by(consent.by)
         if transaction.origin is None and consent.by:  # no request: a board was replaced
             transaction.origin = Origin(by)
         await self._check(changes, new, consent)
-        found = [] if consent.at_once else await self._moves(changes, new)
+        passed_over = await self._passed_over(changes, new)
+        found = [] if consent.at_once else await self._moves(changes, new, passed_over)
         later = {r.node.id for move in found for r in move.records}
+        later.update(passed_over)
         moved = self._networks(transaction, new, {c.node for c in changes}, by)
         async for name in slowly(new.removed):
             transaction.remove(self._store.named(name), self._means.membership.forget)
@@ -332,9 +360,10 @@ class InventoryChanges:
                 )
         async for node in slowly(new.all()):
             self._note(transaction, node, later)
-        return moved, [await self._begin(transaction, move, consent) for move in found]
+        rolls = [await self._begin(transaction, move, consent) for move in found]
+        return _Enacted(moved, rolls, list(passed_over.values()))
 
-    def _applied_of(self, new: NewInventory, moved: list[str], rolls: list[Roll]) -> dict[str, Any]:
+    def _applied_of(self, new: NewInventory, enacted: _Enacted) -> dict[str, Any]:
         parts = self._means.table.parts
         found = {c.node: entry.at_next_boot(c, parts) for c in new.changes}
         return {
@@ -345,10 +374,9 @@ class InventoryChanges:
                 for name, fields in found.items()
                 if fields and self._store.named(name).value("run") == "SYNC"
             },
-            "networks": moved,
-            "rolls": [
-                {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in rolls
-            ],
+            "networks": enacted.networks,
+            "rolls": [begun_view(roll) for roll in enacted.rolls],
+            "passed_over": enacted.passed_over,
         }
 
     def _networks(

@@ -30,7 +30,7 @@ from layercake.client.command import (
     reason_option,
     yes_option,
 )
-from layercake.client.confirm import confirm_stop, current_user
+from layercake.client.confirm import confirm_stop, current_user, stays_off, stays_up
 from layercake.client.http import path_segment
 from layercake.client.output import Column, Output, format_duration, short_digest
 from layercake.features.events.commands import HISTORY, event_row
@@ -323,10 +323,8 @@ def revoke(app: App, nodes: str, yes: bool) -> Answer:
 @nodes_argument
 def up(app: App, nodes: str) -> Answer:
     """Want the nodes of RANGE up."""
-    return _done(
-        app.head.post("/v1/nodes/state", {"range": nodes, "state": "up", "force": False}),
-        "wanted up",
-    )
+    answer = app.head.post("/v1/nodes/state", {"range": nodes, "state": "up", "force": False})
+    return _done(answer, f"wanted up; {stays_up(answer['nodes'])}")
 
 
 @command(node)
@@ -339,10 +337,8 @@ def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
     """Want the nodes of RANGE off; their images are stopped first."""
     if not confirm_stop(app, nodes, "Stop", yes):
         return Answer(code=FAILED)
-    return _done(
-        app.head.post("/v1/nodes/state", {"range": nodes, "state": "off", "force": force}),
-        "wanted off",
-    )
+    answer = app.head.post("/v1/nodes/state", {"range": nodes, "state": "off", "force": force})
+    return _done(answer, f"wanted off; {stays_off(answer['nodes'])}")
 
 
 @command(node, "set")

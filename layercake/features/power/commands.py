@@ -19,7 +19,7 @@ from layercake.client.command import (
     nodes_argument,
     yes_option,
 )
-from layercake.client.confirm import confirm_stop
+from layercake.client.confirm import confirm_stop, stays_off, stays_up
 from layercake.client.http import lines_of
 from layercake.client.output import Column, Output
 from layercake.features.calls.commands import perform
@@ -53,6 +53,7 @@ _READINGS = (
     Column("UNIT"),
     Column("HEALTH", styled=True),
 )
+_STAYS = {"on": stays_up, "off": stays_off}
 SENSORS_S = 1800.0  # some need half a minute for theirs, and a few are read at a time
 PASSWORD_S = 600.0  # until the next BMC is done
 POWER_S = 180.0  # a slow BMC takes tens of seconds, and many are asked
@@ -189,7 +190,14 @@ def _change(
     answer = app.head.post("/v1/power", body, timeout=POWER_S)
     rows = [[r["node"], "yes" if r["accepted"] else "no", r["why"] or ""] for r in answer["nodes"]]
     code = OK if all(r["accepted"] for r in answer["nodes"]) else REFUSED
-    return Answer(answer, lambda out: out.table(_RESULT, rows), code)
+    accepted = [r["node"] for r in answer["nodes"] if r["accepted"]]
+
+    def show(out: Output) -> None:
+        out.table(_RESULT, rows)
+        if accepted and what in _STAYS:
+            out.line(f"{fold(accepted)}: {_STAYS[what](accepted)}")
+
+    return Answer(answer, show, code)
 
 
 @command(power)

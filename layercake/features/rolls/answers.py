@@ -77,3 +77,10 @@ class RollBegun(msgspec.Struct):
     id: int
     nodes: list[str]
     starts: float | None = None
+
+
+class PassedOver(msgspec.Struct):
+    """A node that a roll leaves alone, and why."""
+
+    node: str
+    why: str
