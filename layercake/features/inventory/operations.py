@@ -110,8 +110,7 @@ class InventoryChanges:
             plans = [plan_node(self._means, *each) async for each in slowly(changed)]
         passed_over = await self._passed_over(changes, new)
         rolls = await self._moves(changes, new, passed_over)
-        later = {r.name for move in rolls for r in move.records}
-        later.update(row["node"] for row in passed_over.values())
+        later = _not_at_once(rolls, passed_over)
         return {
             "changes": [told async for told in slowly(change.to_record() for change in changes)],
             "plans": plans,
@@ -477,6 +476,12 @@ class InventoryChanges:
         record = self._store.find(node.id)
         if record is not None and record.applied != node.images and node.id not in later:
             transaction.change(record, lambda record: setattr(record, "applied", node.images))
+
+
+def _not_at_once(rolls: Iterable[Move], passed_over: Mapping[str, Mapping[str, str]]) -> set[str]:
+    """The nodes that get other images by rolls, or keep theirs."""
+    names = {row["node"] for row in passed_over.values()}
+    return names.union(*([r.name for r in move.records] for move in rolls))
 
 
 def _of_images(changes: Iterable[Change], new: NewInventory) -> list[Change]:

@@ -35,6 +35,7 @@ from layercake.client.http import path_segment
 from layercake.client.output import Column, Output, format_duration, short_digest
 from layercake.features.events.commands import HISTORY, event_row
 from layercake.features.guard.commands import maintenance, remedy, take_over
+from layercake.features.nodes.compare_commands import compare
 from layercake.features.releases.commands import release
 from layercake.features.remote.commands import copy, execute, logs
 from layercake.inventory.ranges import fold
@@ -56,7 +57,7 @@ def node() -> None:
     """Nodes: how they are, why, and what is wanted of them."""
 
 
-for _command in (maintenance, take_over, remedy, release, logs, execute, copy):
+for _command in (maintenance, take_over, remedy, release, logs, execute, copy, compare):
     node.add_command(_command)
 
 
