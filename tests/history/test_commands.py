@@ -147,3 +147,20 @@ async def test_their_hardware_too_each_part_by_its_place(
     assert ["hardware", "disks.nvme0n1.firmware", "E1", "E2"] in rows
     assert ["hardware", "gpus.0000:01:00.0.model", "-", "H100"] in rows
     assert "1234" not in said and "link" not in said
+
+
+async def test_many_nodes_are_labelled_in_one_change_or_none_is(site: Site, run: Run) -> None:
+    code, said = await run("node", "set", "n[0-1]", "labels.rack=r7", "--reason", "ticket 8")
+    assert code == 0 and said.startswith("n[0-1] is changed"), said
+    code, said = await run("node", "list", "--where", "rack=r7", "--fold")
+    assert said.strip() == "n[0-1]"
+    code, said = await run("inventory", "log")
+    assert said.count("ticket 8") == 1, "one change, by one request"
+    code, said = await run("node", "set", "n[0-1]", "ip=10.1.0.77", "labels.rack=r8")
+    assert code == 2 and "10.1.0.77 is n1's" in said
+    code, said = await run("node", "set", "n[0,77]", "labels.rack=r8")
+    assert code == 2 and "n77" in said
+    code, said = await run("node", "list", "--where", "rack=r7", "--fold")
+    assert said.strip() == "n[0-1]"
+    code, said = await run("node", "set", "n[0-1]", "labels.rack=r7")
+    assert code == 0 and said == "n[0-1] has that already\n"

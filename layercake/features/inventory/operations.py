@@ -7,7 +7,7 @@ is wanted at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -43,6 +43,7 @@ from layercake.inventory import entry
 from layercake.inventory.changes import Action, Change
 from layercake.inventory.entry import diff
 from layercake.inventory.problems import Problem
+from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import Refused
 from layercake.moduleapi.sandboxed_job import SandboxedJob
@@ -280,41 +281,49 @@ class InventoryChanges:
     ) -> dict[str, Any]:
         """Changes one node's entry of the inventory in force (inventory.entry), and touches no
         other node. Raises NotFound, InputError, and Refused as `apply`."""
+        return await self.change_some(lambda: [self._store.named(name)], wanted, unset, consent)
+
+    async def change_some(
+        self,
+        select: Callable[[], Sequence[Record]],
+        wanted: Mapping[str, Any],
+        unset: Collection[str],
+        consent: Consent,
+    ) -> dict[str, Any]:
+        """The same of several nodes: all, or none if one of them cannot be so."""
         arches_, profiles = await asyncio.to_thread(self.reader.boot_sets)
         parts = self._means.table.parts
         async with self._means.desire.transaction() as transaction:
-            before = self._store.named(name).node
             networks = self._means.networks.by_name
-            images = [image.name for image in self._means.images.list()]
-            node = entry.changed(
-                before,
-                wanted,
-                unset,
+            before = {record.name: record.node for record in select()}
+            changed = partial(
+                entry.changed,
                 parts=parts,
                 networks=networks,
                 known_arches=arches_,
                 known_profiles=profiles,
-                known_images=images,
+                known_images=[image.name for image in self._means.images.list()],
                 heads=self._means.beside,
             )
-            changes = list(diff({name: before}, {name: node}))
-            self._refuse_beyond(consent, before, node, changes)
-            entry.taken(node, before, (r.node for r in self._store if r.node is not before), parts)
-            check_set(self._means.desire.image(image) for image in node.images)
-            secrets.refuse_outside([node], self._means.vault.directory)
-            new = NewInventory(name, {name: node}, {name: before}, (), networks, (), changes)
-            sources = await self._files.beside(node)
+            nodes = {n: changed(node, wanted, unset) async for n, node in slowly(before.items())}
+            for name, node in nodes.items():
+                self._refuse_beyond(consent, before[name], node)
+                others = (nodes.get(r.name, r.node) for r in self._store if r.name != name)
+                entry.taken(node, before[name], others, parts)
+                check_set(self._means.desire.image(image) for image in node.images)
+            secrets.refuse_outside(nodes.values(), self._means.vault.directory)
+            changes = list(diff(before, nodes))
+            new = NewInventory(fold(before), nodes, before, (), networks, (), changes)
+            sources = await self._files.beside(*nodes.values())
             await self._files.store(sources)
             enacted = await self._enact(transaction, new, consent)
             self._files.activate(transaction, sources, said_by(consent.by))
         await self._spread()
         return self._applied_of(new, enacted)
 
-    def _refuse_beyond(
-        self, consent: Consent, before: Node, node: Node, changes: Iterable[Change]
-    ) -> None:
+    def _refuse_beyond(self, consent: Consent, before: Node, node: Node) -> None:
         """Raises Refused for what whoever asks may not name."""
-        for change in changes:
+        for change in diff({node.name: before}, {node.name: node}):
             self._means.delegations.refuse_change(
                 consent.groups, change, files_of.inline_templates(node)
             )

@@ -3,6 +3,7 @@ elsewhere."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,8 @@ from layercake.features.releases.commands import release
 from layercake.features.remote.commands import copy, execute, logs
 from layercake.inventory.ranges import fold
 
+_ONE = re.compile(r"[A-Za-z0-9._-]+")
+"""The name of one node, and no range."""
 _CONTAINERS = (
     Column("CONTAINER"),
     Column("DIGEST"),
@@ -343,7 +346,7 @@ def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
 
 
 @command(node, "set")
-@click.argument("name")
+@click.argument("name", metavar="RANGE")
 @click.argument("values", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
     "--unset",
@@ -375,8 +378,8 @@ def set_(
     file: str,
     reason: str,
 ) -> Answer:
-    """Change the entry of the node NAME in the inventory in force, and no other node: KEY=VALUE,
-    VALUE as in the inventory.
+    """Change the entries of the nodes of RANGE in the inventory in force, and no other node:
+    KEY=VALUE, VALUE as in the inventory. Either all are changed or none.
 
     Keys in a mapping are written bmc.address. The next `apply` wants what stands in your
     inventory: --save writes it there, if FILE says what is in force.
@@ -396,16 +399,28 @@ def set_(
         "by": current_user(),
         **({"reason": reason} if reason else {}),
     }
+    if file and not _ONE.fullmatch(name):
+        app.out.note(f"{file} is as it was: only the entry of one node is saved")
+        file = ""
     saving = EntryFile(app.head, file, name, wanted, unset) if file else None
-    answer = app.head.patch(f"/v1/nodes/{path_segment(name)}", body)
+    path, body = _patch(name, body)
+    answer = app.head.patch(path, body)
     if saving is not None:
         code, rest = saving.write(rolls=bool(answer["rolls"]))
     else:
         code = OK
         rest = "; write it into the inventory too"
-    done = f"{name} is changed{rest}" if answer["changed"] or file else f"{name} has that already"
+    names = fold(answer["changed"]) or name
+    done = f"{names} is changed{rest}" if answer["changed"] or file else f"{name} has that already"
     lines = (done, *map(begun_line, answer["rolls"]), *waiting_lines(answer))
     return Answer(answer, lines, code)
+
+
+def _patch(nodes: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The path and the body by which the entry of one node, or of those of a range, is changed."""
+    if _ONE.fullmatch(nodes):
+        return f"/v1/nodes/{path_segment(nodes)}", body
+    return "/v1/nodes", {**body, "range": nodes}
 
 
 def _value(word: str) -> tuple[str, Any]:
