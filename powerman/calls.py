@@ -148,6 +148,13 @@ async def password(service: PowerService, request: PasswordRequest) -> dict[str,
     return await service.set_password(request.node, request.password)
 
 
+@call("power.log-in", role=Role.ADMIN, answer=dict[str, Any], inside=True)
+async def log_in(service: PowerService, request: NodeRequest) -> dict[str, Any]:
+    """Log in at the BMC of a node anew, by what the inventory says."""
+    await service.log_in(request.node)
+    return {}
+
+
 class Login(msgspec.Struct, kw_only=True):
     """With what a BMC takes us in. `address` is "" for one that the inventory gives by a name;
     `password` is a secret."""
@@ -184,6 +191,7 @@ CALLS: tuple[Call, ...] = (
     inspect_bmcs,
     scan,
     password,
+    log_in,
     login,
     latency,
     *CONSOLE_CALLS,

@@ -23,10 +23,10 @@ from layercake.kraken.errors import (
 from layercake.kraken.events import EventKind
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
-from powerman import events
+from powerman import events, passwords
 from powerman.bmc import Clock, Lanes, ManagedBmc, SteadyClock
 from powerman.console.consoles import Consoles
-from powerman.driver import SLOW_HINT, LoginRefused, PowerDriver, PowerState, Unsupported
+from powerman.driver import SLOW_HINT, PowerDriver, PowerState
 from powerman.drivers.command import Programs
 from powerman.drivers.sim import SOCKET, SimLine
 from powerman.drivers.table import Shared, make_driver
@@ -327,22 +327,18 @@ class PowerService(Service):
         return bmc.status()
 
     async def set_password(self, node: str, new: str) -> dict[str, Any]:
-        """Gives the user of a node's BMC another password, and logs in with it; "left" says why
-        that is not possible. One that it has already, of an attempt that was cut off, is found out
-        by the login. Raises LayercakeError."""
+        """Gives the user of a node's BMC another password (passwords.change). Raises
+        LayercakeError."""
         async with self.asking(node) as bmc:
-            probe = self._make_driver(replace(bmc.spec, password=new), self.shared)
-            try:
-                await bmc.run(lambda: bmc.driver.set_password(new))
-            except Unsupported as error:
-                return {"where": bmc.spec.where, "left": error.message}
-            except LoginRefused:
-                await bmc.run(probe.state)
-            else:
-                await bmc.run(probe.state)
-            finally:
-                await probe.close()
-        return {"where": bmc.spec.where, "left": ""}
+            return await passwords.change(bmc, new, self._new_driver)
+
+    async def log_in(self, node: str) -> None:
+        """Logs in at a node's BMC anew, by its record. Raises LayercakeError."""
+        async with self.asking(node) as bmc:
+            await passwords.log_in(bmc, bmc.spec, self._new_driver)
+
+    def _new_driver(self, spec: BmcSpec) -> PowerDriver:
+        return self._make_driver(spec, self.shared)
 
     async def inspect_bmcs(self, limit_s: float) -> list[InspectedBmc]:
         """Looks at all BMCs within so many seconds, and names the nodes that have none."""

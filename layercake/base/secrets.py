@@ -218,6 +218,12 @@ class Vault:
             raise InputError(f"cannot write a secret beside {ref.file}: {error.strerror}") from None
         return self.open(SecretRef(file=str(path.relative_to(self.directory)))).reveal()
 
+    def prepared(self, ref: SecretRef) -> SecretRef | None:
+        """Where the value is that was prepared for a secret, None if none was. Raises
+        InputError."""
+        path = self._beside(ref)
+        return SecretRef(file=str(path.relative_to(self.directory))) if path.exists() else None
+
     def commit(self, ref: SecretRef) -> None:
         """The value that was prepared is the secret's from now on. Raises InputError."""
         path = self._beside(ref)

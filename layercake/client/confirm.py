@@ -9,8 +9,10 @@ today, so it is asked about also where names are not.
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from layercake.inventory.ranges import fold
 
 if TYPE_CHECKING:
     from layercake.client.command import App
@@ -76,3 +78,13 @@ def at_stake(app: App, names: Iterable[str]) -> str:
     wanted = set(names)
     views = [n for n in app.head.get("/v1/nodes")["nodes"] if n["name"] in wanted]
     return describe_nodes(views) if running_names(views) else ""
+
+
+def stays_off(names: Sequence[str]) -> str:
+    """What becomes of nodes that are wanted off, and how to take that back."""
+    return f"stays off until `layercake power on {fold(names)}`"
+
+
+def stays_up(names: Sequence[str]) -> str:
+    """What becomes of nodes that are wanted up, and how to take that back."""
+    return f"switched on again if it goes off; `layercake power off {fold(names)}` takes that back"

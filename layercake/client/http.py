@@ -295,3 +295,13 @@ def _decode(content: bytes) -> Any:
         ) from None
     finally:
         gc.enable()
+
+
+def lines_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines of an answer that comes in pieces."""
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest

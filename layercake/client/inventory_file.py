@@ -25,9 +25,20 @@ def inventory_request(file: str) -> dict[str, str]:
     return {"yaml": read_source(Path(file)), "file": file}
 
 
+def passed_over_lines(answer: Mapping[str, Any]) -> list[str]:
+    """Which nodes keep their images, a line for those with the same reason."""
+    found: dict[str, list[str]] = {}
+    for row in answer.get("passed_over") or ():
+        found.setdefault(row["why"], []).append(row["node"])
+    return [
+        f"{fold(names)}: keeps its images, {why}; apply the inventory again after that"
+        for why, names in found.items()
+    ]
+
+
 def waiting_lines(applied: Mapping[str, Any]) -> list[str]:
     """What of an inventory that was applied nodes have when they boot next, a line for those of
-    which it is the same."""
+    which it is the same; and which keep their images."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name, fields in (applied.get("at_boot") or {}).items():
         found.setdefault(tuple(fields), []).append(name)
@@ -35,4 +46,4 @@ def waiting_lines(applied: Mapping[str, Any]) -> list[str]:
         f"{fold(names)}: {', '.join(fields)} at the next boot; `layercake power cycle "
         f"{fold(names)}` boots anew"
         for fields, names in found.items()
-    ]
+    ] + passed_over_lines(applied)

@@ -68,6 +68,9 @@ POWER_CYCLE = EventKind("power.cycle", _I, "A person asked for a power cycle.")
 POWER_SET_UP = EventKind(
     "power.set-up", _I, "The node's BMC was set up from inside, as the inventory says."
 )
+POWER_PASSWORD = EventKind(
+    "power.password-changed", _I, "The node's BMC has a new password, and was seen to take it."
+)
 POWER_CAPPED = EventKind(
     "power.capped", _I, "A person had the node's BMC cap what it draws, or cap it no more."
 )
@@ -310,6 +313,7 @@ IMAGES_UNWELL = EventKind(
     "images.unwell", _E, "The image store does not work; what nodes run needs no store."
 )
 
+ROLL_SCHEDULED = EventKind("roll.scheduled", _I, "A roll is to begin at a later time.")
 ROLL_STARTED = EventKind("roll.started", _I, "A roll begins.")
 ROLL_ROLLING = EventKind(
     "roll.rolling", _I, "The new content is on every node; they begin to switch."
@@ -351,6 +355,7 @@ EVENTS: tuple[EventKind, ...] = (
     POWER_CYCLE,
     POWER_CYCLED,
     POWER_SET_UP,
+    POWER_PASSWORD,
     POWER_CAPPED,
     POWER_ORDER_FAILED,
     NODE_FOUND,
@@ -417,6 +422,7 @@ EVENTS: tuple[EventKind, ...] = (
     IMAGE_ROLL_BACK,
     IMAGES_READY,
     IMAGES_UNWELL,
+    ROLL_SCHEDULED,
     ROLL_STARTED,
     ROLL_ROLLING,
     ROLL_BATCH,

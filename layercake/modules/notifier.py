@@ -44,7 +44,8 @@ class ModuleNotifier:
     """Tells modules of nodes. `boots` gives the boot set that a node boots next, `vault` has the
     secrets, `site` is what modules are told of the head, `networks` what of a node's network,
     `strangers` gives the boot set of those that are being discovered, `other_heads` where the nodes
-    of a network reach the site's other heads (SiteHeads.boot_words)."""
+    of a network reach the site's other heads (SiteHeads.boot_words). `secret_of` says where a
+    node's secret is that the inventory has at a place, while it is being changed."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class ModuleNotifier:
     ) -> None:
         self._other_heads = other_heads
         self._vault = vault
+        self.secret_of: Callable[[Record, SecretRef], SecretRef] = lambda record, ref: ref
         self._site = site
         self._networks = networks
         self._strangers = strangers
@@ -173,7 +175,9 @@ class ModuleNotifier:
                 return (
                     ""
                     if secret is None
-                    else self._vault.open(secret, self._open_to_others).reveal()
+                    else self._vault.open(
+                        self.secret_of(record, secret), self._open_to_others
+                    ).reveal()
                 )
             except LayercakeError as error:
                 self._store.event(record, events.SECRET_UNREADABLE, str(error))

@@ -42,6 +42,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "RangeCopy": {"path": "/tmp/x", "content": {"base64": "eA=="}},
     "PowerRequest": {"action": "on"},
     "SetupRequest": {},
+    "PasswordChange": {"range": "n0"},
+    "EntriesRequest": {"range": "n0", "set": {"console": "ttyS0"}},
     "CapRequest": {"watts": 300},
     "ImageRequest": {"path": "/none", "name": "x"},
     "RollRequest": {"image": "three"},

@@ -492,3 +492,23 @@ def test_the_end_of_a_maintenance_names_who_stays_off(head: CannedApi, run: Run)
 @pytest.mark.parametrize("status", ["converged", "maintenance"])
 def test_a_node_in_maintenance_is_not_waited_for(status: str) -> None:
     assert converged({"status": status, "state": {"run": "SYNC"}, "goal": {"run": "SYNC"}})
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "said"),
+    [
+        (("node", "off", "n[0-1]", "--yes"), "POST /v1/nodes/state", "n[0-1]: wanted off; stays"),
+        (("power", "off", "n[0-1]", "--yes"), "POST /v1/power", "n[0-1]: stays off until"),
+        (("node", "up", "n[0-1]"), "POST /v1/nodes/state", "n[0-1]: wanted up; switched on again"),
+        (("power", "on", "n[0-1]"), "POST /v1/power", "n[0-1]: switched on again"),
+    ],
+    ids=["node off", "power off", "node up", "power on"],
+)
+def test_what_stays_so_is_said_with_the_way_back(
+    run: Run, full: CannedApi, words: tuple[str, ...], path: str, said: str
+) -> None:
+    rows = [{"node": n, "accepted": True, "why": ""} for n in ("n0", "n1")]
+    full.answers[path] = (200, {"nodes": rows if "power" in path else ["n0", "n1"]})
+    result = run(*words)
+    back = "power on" if "off" in words else "power off"
+    assert said in result.out and f"`layercake {back} n[0-1]`" in result.out

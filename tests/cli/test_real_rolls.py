@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from layercake.base.clock import show_time
 from layercake.cli.main import main
 from tests.support.rollnodes import Site, inventory, on_socket
 
@@ -77,4 +78,26 @@ async def test_a_rack_is_rolled_saved_and_not_taken_back(
     await site.step(3)
     assert list(site.running().values()).count("one") <= 2, "the canary, and not the rack"
     assert (await site.until_over(back["id"]))["state"] == "done"
+    assert set(site.running().values()) == {"one"}
+
+
+async def test_a_roll_at_night_is_shown_and_taken_back(
+    site: Site, rack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = show_time(site.world.head.store.wall() + 3600)
+    assert await command("image", "roll", "@all", "two", "--at", at, "--yes") == 0
+    out = capsys.readouterr().out
+    assert "n[0-11]: roll 1 begins " in out and "`layercake roll abort 1` takes it back" in out
+    options = ("--batch", "2", "--at", at, "--yes")
+    assert await command("image", "roll", "n[0-3]", "two", *options) == 0
+    assert "roll 2 begins " in capsys.readouterr().out
+    assert await command("roll", "status") == 0
+    assert capsys.readouterr().out.count("scheduled") == 2
+    assert await command("roll", "abort", "1") == 0
+    assert "aborted" in capsys.readouterr().out
+    for wrong in (["--save", str(rack)], ["--at-once"]):
+        assert await command("image", "roll", "@all", "two", "--at", at, "--yes", *wrong) == 2
+        assert "cannot roll at a time with --" in capsys.readouterr().err
+    assert await command("image", "roll", "@all", "two", "--at", "1970-01-02 02:00", "--yes") == 2
+    assert "that has passed" in capsys.readouterr().err
     assert set(site.running().values()) == {"one"}

@@ -10,6 +10,7 @@ import pytest
 
 from layercake.agents import pki
 from layercake.cli.main import main
+from layercake.features.machines.operations import MachineRequests
 from tests.history.conftest import Site
 
 RACK = """\
@@ -103,3 +104,63 @@ async def test_what_a_group_says_is_not_unset_in_the_file(
     code, said = await run("node", "set", "n0", "--unset", "kernel_args", "--save", str(file))
     assert code == 1 and "rack.yaml is as it was" in said
     assert file.read_text() == text
+
+
+async def test_two_nodes_are_compared(site: Site, run: Run) -> None:
+    code, said = await run("node", "compare", "n0", "n0")
+    assert (code, said) == (0, "n0 and n0 are alike\n")
+    await run("node", "set", "n0", "kernel_args=debug", "labels={rack: r7}")
+    code, said = await run("node", "compare", "n0", "n1")
+    rows = [line.split() for line in said.splitlines()]
+    assert code == 1 and rows[0] == ["OF", "WHAT", "N0", "N1"]
+    assert ["inventory", "kernel_args", "debug", "-"] in rows
+    assert ["inventory", "firmware", "bios", "uefi"] in rows
+    assert ["inventory", "labels.rack", "r7", "-"] in rows
+    assert "10.1.0.10" not in said and "console" not in said
+    code, said = await run("node", "compare", "n0", "n1", "--all")
+    assert "10.1.0.10" in said and "52:54:00:00:00:11" in said
+    code, said = await run("node", "compare", "n0", "n77")
+    assert code == 2 and "cannot find node" in said
+
+
+async def test_their_hardware_too_each_part_by_its_place(
+    site: Site, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dimm = {"slot": "A1", "mb": 16384, "serial": "1234"}
+    disk = {"name": "nvme0n1", "bytes": 10**12, "firmware": "E1"}
+    first = {"dimms": [dimm], "disks": [disk], "cards": [{"name": "eth0", "link": True}]}
+    second = {
+        "dimms": [{**dimm, "mb": 8192, "serial": "9"}],
+        "disks": [{**disk, "firmware": "E2"}],
+        "cards": [{"name": "eth0", "link": False}],
+        "gpus": [{"slot": "0000:01:00.0", "model": "H100"}],
+    }
+    reports = {"n0": first, "n1": second}
+
+    async def report(self: MachineRequests, name: str) -> dict[str, object]:
+        return {"machine": {}, "report": reports[name]}
+
+    monkeypatch.setattr(MachineRequests, "one", report)
+    _, said = await run("node", "compare", "n0", "n1")
+    rows = [line.split() for line in said.splitlines()]
+    assert ["hardware", "dimms.A1.mb", "16384", "8192"] in rows
+    assert ["hardware", "disks.nvme0n1.firmware", "E1", "E2"] in rows
+    assert ["hardware", "gpus.0000:01:00.0.model", "-", "H100"] in rows
+    assert "1234" not in said and "link" not in said
+
+
+async def test_many_nodes_are_labelled_in_one_change_or_none_is(site: Site, run: Run) -> None:
+    code, said = await run("node", "set", "n[0-1]", "labels.rack=r7", "--reason", "ticket 8")
+    assert code == 0 and said.startswith("n[0-1] is changed"), said
+    code, said = await run("node", "list", "--where", "rack=r7", "--fold")
+    assert said.strip() == "n[0-1]"
+    code, said = await run("inventory", "log")
+    assert said.count("ticket 8") == 1, "one change, by one request"
+    code, said = await run("node", "set", "n[0-1]", "ip=10.1.0.77", "labels.rack=r8")
+    assert code == 2 and "10.1.0.77 is n1's" in said
+    code, said = await run("node", "set", "n[0,77]", "labels.rack=r8")
+    assert code == 2 and "n77" in said
+    code, said = await run("node", "list", "--where", "rack=r7", "--fold")
+    assert said.strip() == "n[0-1]"
+    code, said = await run("node", "set", "n[0-1]", "labels.rack=r7")
+    assert code == 0 and said == "n[0-1] has that already\n"

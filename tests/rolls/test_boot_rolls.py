@@ -13,11 +13,13 @@ import pytest
 from msgspec.structs import replace
 
 from imageapi.store.store import ImageStore
+from layercake.base.clock import show_time
 from layercake.features.boots.answers import BootSetList
 from layercake.features.boots.boot_sets import BootSets, arches
 from layercake.features.boots.views import boots_view
 from layercake.features.boots.watch import BootSetWatch
 from layercake.features.rolls.facts import Roll
+from layercake.features.rolls.later.schedule import RollSchedule
 from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.operations import Ask
 from layercake.features.slurm.feature import draining
@@ -92,7 +94,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         for file in ("vmlinuz", "minos.img", "agent.zip"):
             (tmp_path / "boot" / name / file).write_bytes(f"{file} of {name}".encode())
             os.utime(tmp_path / "boot" / name / file, (1000.0 - at, 1000.0 - at))
-    async with a_site(tmp_path, 6) as found:
+    async with a_site(tmp_path, 6, now=1_800_000_000.0) as found:
         found.world.head.part(BootSets).sign = lambda data: b"signed"
         found.agents = {name: Machine(agent) for name, agent in found.agents.items()}
         await found.step(2)
@@ -115,6 +117,23 @@ async def begin(
     return await site.world.ops.boots.roll(
         text, Ask(name, by="ann", **{"health_s": 2.0, **ask}), agent_only=agent_only
     )
+
+
+async def test_a_roll_at_a_time_boots_nodes_then_and_keeps_its_set(site: Site) -> None:
+    wall = site.world.head.store.wall
+    roll = await begin(site, "n[0-1]", at=show_time(wall() + 60))
+    assert site.roll(roll.id)["state"] == "scheduled" and site.roll(roll.id)["kind"] == "boot set"
+    with pytest.raises(Refused, match=f"cannot remove boot set new: roll {roll.id} needs it"):
+        await site.world.ops.boots.remove("new")
+    assert roll not in draining(site.world.head.part(Rolls)), "Slurm drains nobody for it yet"
+    await site.step(2)
+    assert set(runs(site).values()) == {"old"}
+    await site.world.restart()
+    site.world.head.part(BootSets).sign = lambda data: b"signed"
+    site.world.clock.now += 60
+    await site.world.head.part(RollSchedule).begin_due()
+    assert (await site.until_over(roll.id))["state"] == "done"
+    assert runs(site) == {f"n{i}": "new" if i < 2 else "old" for i in range(6)}
 
 
 async def test_a_changed_set_is_told_and_shown_and_nobody_is_rolled_to_it(site: Site) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from layercake.features.inventory.new_inventory import Consent
 from layercake.features.rolls.manager import Rolls
 from layercake.kraken.errors import Refused
-from tests.support.rollnodes import Site, a_site
+from tests.support.rollnodes import Site, a_site, inventory
 
 
 @pytest.fixture
@@ -99,3 +100,33 @@ async def test_one_that_was_passed_over_before_its_maintenance_keeps_its_images(
     await maintain(site, "n3")
     await site.until_over(roll.id)
     assert [site.world.node(n).node.images for n in ("n2", "n3")] == [("two",), ("one",)]
+
+
+@pytest.mark.parametrize("way", ["apply", "apply at once", "set"])
+async def test_an_inventory_with_other_images_leaves_a_node_in_maintenance_its_own(
+    site: Site, way: str
+) -> None:
+    await maintain(site, "n1")
+    changes = site.world.ops.inventory
+    text = inventory(4, "two")
+    if way == "set":
+        answer = await changes.change("n1", {"images": ["two"], "profile": "compute"}, ())
+    else:
+        planned = await changes.plan(text, "test.yaml")
+        assert planned["passed_over"] == [{"node": "n1", "why": WHY}]
+        assert "n1" not in planned["at_once"]
+        consent = Consent(at_once=way == "apply at once", by="ann")
+        answer = await changes.apply(text, "test.yaml", planned["digest"], False, consent)
+    await site.step(3)
+    assert answer["passed_over"] == [{"node": "n1", "why": WHY}]
+    assert site.running()["n1"] == "one" and site.world.node("n1").node.images == ("one",)
+    if way == "set":
+        assert site.world.node("n1").node.profile == "compute", "all else is taken over"
+        return
+    assert [site.running()[n] for n in ("n0", "n2", "n3")] == ["two"] * 3
+    await site.world.ops.care.end("n1", "ann")
+    again = await changes.plan(text, "test.yaml")
+    assert [c["node"] for c in again["changes"]] == ["n1"] and again["passed_over"] == []
+    await changes.apply(text, "test.yaml", again["digest"], False)
+    await site.step(3)
+    assert site.running()["n1"] == "two"

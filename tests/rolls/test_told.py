@@ -62,6 +62,7 @@ def test_a_roll_is_described_with_its_plan() -> None:
         "kind": "images",
         "counts": {"waiting": 4},
         "ended": found.roll.ended,
+        "starts": None,
         "batch": 0,
         "stage": "stage0",
         "stages": ["stage0"],
@@ -81,6 +82,7 @@ def test_a_roll_is_described_with_its_plan() -> None:
 def test_the_phases_are_called_so() -> None:
     """They are in the API, and kept with each roll."""
     assert {phase.value for phase in Phase} == {
+        "scheduled",
         "staging",
         "rolling",
         "paused",

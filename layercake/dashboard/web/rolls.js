@@ -72,8 +72,8 @@ function card(app, one) {
       return bar;
     })),
     h("ul", { class: "legend" }, ...counts.map(([state, count]) => h("li", {}, h("span", { class: `cell ${kindOf(state)}`, "aria-hidden": "true" }, letterOf(state)), ` ${state} `, h("b", {}, Number(count).toLocaleString("en-US"))))),
-    h("p", { class: "note" }, `${counted(one.nodes_total, "node")}, ${one.kind}; ${goes ? `batch ${one.batch}${one.stage ? ` of stage ${one.stage}` : ""}; ` : ""}begun by ${one.by} at ${clock(one.at)}${one.ended ? `, over at ${clock(one.ended)}` : ""}`),
-    app.operates && goes ? h("p", { class: "buttons" }, one.state === "paused" ? order("resume") : order("pause"), order("abort", true)) : null);
+    h("p", { class: "note" }, `${counted(one.nodes_total, "node")}, ${one.kind}; ${one.state === "scheduled" ? `begins at ${clock(one.starts)}; asked for by` : `${goes ? `batch ${one.batch}${one.stage ? ` of stage ${one.stage}` : ""}; ` : ""}begun by`} ${one.by} at ${clock(one.at)}${one.ended ? `, over at ${clock(one.ended)}` : ""}`),
+    app.operates && goes ? h("p", { class: "buttons" }, one.state === "scheduled" ? null : one.state === "paused" ? order("resume") : order("pause"), order("abort", true)) : null);
 }
 
 /** @param {any[]} nodes */

@@ -33,7 +33,7 @@ export function wrong(app, place) {
         ...ranked(found.causes, (one) => cause(app, one, outageOf(one, status.guard), opened)),
         ...found.beside.map((/** @type {any} */ one) => beside(one)),
         ...going.map((/** @type {any} */ one) => h("p", { class: "notice" }, h("a", { href: `#/rolls/${one.id}` }, `Roll ${one.id}`), ` to ${one.image} is ${one.state}: ${stands(one.counts)}.`)),
-        found.causes.length ? stopped(found) : well(found, !troubles.length && !going.length && !found.beside.length && !status.guard.frozen),
+        found.causes.length ? stopped(found) : well(found, !troubles.length && going.every((/** @type {any} */ one) => one.state === "scheduled") && !found.beside.length && !status.guard.frozen),
       ]);
       app.fine();
     } catch (error) {

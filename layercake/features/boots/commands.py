@@ -11,7 +11,13 @@ from layercake.client.command import FAILED, Answer, App, command, nodes_argumen
 from layercake.client.confirm import at_stake, current_user
 from layercake.client.http import path_segment
 from layercake.client.output import YELLOW, Column, Output, format_size, format_time
-from layercake.features.rolls.commands import follow_roll, plan_options, plan_request, roll_line
+from layercake.features.rolls.commands import (
+    at_option,
+    at_request,
+    follow_begun,
+    plan_options,
+    plan_request,
+)
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import NotFound
 
@@ -104,6 +110,7 @@ def remove(app: App, name: str, yes: bool) -> Answer:
     help="Replace the agents in place: nothing is started anew, no image notices.",
 )
 @plan_options
+@at_option
 @click.option("--no-wait", is_flag=True, help="Do not wait until it is over.")
 @click.option(
     "--timeout",
@@ -119,6 +126,7 @@ def roll(
     nodes: str,
     name: str,
     agent_only: bool,
+    at: str | None,
     no_wait: bool,
     timeout: float,
     yes: bool,
@@ -133,6 +141,7 @@ def roll(
         "agent_only": agent_only,
         "by": current_user(),
         **plan_request(options),
+        **at_request(at),
     }
     if not agent_only and not yes:
         views = app.head.get("/v1/nodes", range=nodes)["nodes"]
@@ -142,9 +151,7 @@ def roll(
         ):
             return Answer(code=FAILED)
     answer = app.head.post("/v1/boot/roll", request)
-    if no_wait:
-        return Answer(answer, roll_line(answer["roll"]))
-    return follow_roll(app, int(answer["roll"]["id"]), timeout)
+    return follow_begun(app, answer, not no_wait, timeout)
 
 
 @click.group()

@@ -11,6 +11,8 @@ from layercake.features.boots.routes import BootSetRoutes
 from layercake.features.boots.watch import BootSetWatch
 from layercake.features.guard.guard import Guard
 from layercake.features.images.document import ImageAddresses
+from layercake.features.rolls.facts import Kind
+from layercake.features.rolls.later.schedule import RollSchedule
 from layercake.features.rolls.manager import Rolls
 from layercake.kernel.feature import Feature, Running
 from layercake.kernel.kernel import Kernel
@@ -35,6 +37,10 @@ def _start(kernel: Kernel) -> Running:
         boots,
         kernel.modules.notifier,
     )
+
+    schedule = kernel.part(RollSchedule)
+    schedule.begins(Kind.BOOT, operations.begin)
+    schedule.begins(Kind.AGENT, operations.begin)
 
     def load() -> None:
         boots.load(kernel.database.documents("boot/"))

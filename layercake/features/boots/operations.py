@@ -15,11 +15,20 @@ from layercake.features.boots.views import Use
 from layercake.features.guard.guard import Guard
 from layercake.features.rolls.facts import Kind, Roll
 from layercake.features.rolls.manager import Rolls
-from layercake.features.rolls.operations import Ask, plan_of, stages_of, with_batches
+from layercake.features.rolls.operations import (
+    Ask,
+    plan_of,
+    stages_of,
+    starts_at,
+    terms_of,
+    with_batches,
+)
+from layercake.features.rolls.places import Terms, nodes_of
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
+from layercake.fleet.transaction import Origin, Transaction
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.modules.notifier import ModuleNotifier
 from minos.build import sets
@@ -154,37 +163,61 @@ class BootSetChanges:
         if name == known.default or users:
             why = f"used by {', '.join(users[:10])}" if users else "it is the default"
             raise Refused(f"cannot remove boot set {name}: {why}", hint="see `layercake boot list`")
-        roll = next((r for r in self._rolls.active() if name in r.boots), None)
+        roll = next((r for r in self._rolls.all() if not r.over and name in r.boots), None)
         if roll is not None:
             raise Refused(f"cannot remove boot set {name}: roll {roll.id} needs it")
 
     async def roll(self, text: str, ask: Ask, *, agent_only: bool) -> Roll:
         """Takes nodes to a boot set (`ask.image`): each is started anew; or only their agents, in
-        place. Raises NotFound, InputError and Refused; nothing has changed then."""
+        place; or has that begin later. Raises NotFound, InputError and Refused; nothing has changed
+        then."""
         kind = Kind.AGENT if agent_only else Kind.BOOT
+        starts = starts_at(ask.at, self._store.wall())
         async with self._desire.transaction(revises=False) as transaction:
             records = self._store.select(text)
             found = self._boots.get(ask.image)
-            self._guard.refuse_frozen(records, "roll")
-            _check_architecture(found, records, "roll")
-            if agent_only:
-                self._check_agents(found, records)
+            self._check(found, records, kind)
             stages, names = stages_of(records, ask.stages)
             plan = msgspec.structs.replace(
                 with_batches(plan_of(ask), records, self._table.settings),
                 switch_s=AGENT_S if agent_only else BOOT_S,
             )
-            return await self._rolls.start_boots(
-                transaction,
-                records,
-                kind,
-                found.name,
-                partial(self._before, kind),
-                plan,
-                stages,
-                names,
-                said_by(ask.by),
-            )
+            terms = Terms(plan, said_by(ask.by), stages, names, starts=starts)
+            if starts is not None:
+                boots = (found.name,)
+                return self._rolls.schedule(
+                    transaction, records, found.name, terms, kind=kind, boots=boots
+                )
+            self._guard.refuse_frozen(records, "roll")
+            return await self._start(transaction, records, kind, found, terms)
+
+    async def begin(self, roll: Roll) -> None:
+        """Begins a roll whose time has come, with the nodes that are still there. Raises NotFound,
+        InputError and Refused; it has not begun then."""
+        async with self._desire.transaction(revises=False) as transaction:
+            transaction.origin = Origin(roll.by, how=f"roll {roll.id}, scheduled")
+            records = nodes_of(roll, self._store)
+            found = self._boots.get(roll.image)
+            self._check(found, records, roll.kind)
+            self._guard.refuse_frozen(records, "roll")
+            await self._start(transaction, records, roll.kind, found, terms_of(roll))
+
+    def _check(self, found: BootSet, records: Sequence[Record], kind: Kind) -> None:
+        """Raises Refused and InputError for a set that is not for these nodes."""
+        _check_architecture(found, records, "roll")
+        if kind is Kind.AGENT:
+            self._check_agents(found, records)
+
+    async def _start(
+        self,
+        transaction: Transaction,
+        records: list[Record],
+        kind: Kind,
+        found: BootSet,
+        terms: Terms,
+    ) -> Roll:
+        before = partial(self._before, kind)
+        return await self._rolls.start_boots(transaction, records, kind, found.name, before, terms)
 
     def _before(self, kind: Kind, record: Record) -> str:
         """What a node goes back to."""

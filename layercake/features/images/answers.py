@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from layercake.features.rolls.answers import RollBegun
+from layercake.features.rolls.answers import PassedOver, RollBegun
 
 
 class VersionShown(msgspec.Struct):
@@ -60,13 +60,6 @@ class Sbom(msgspec.Struct):
     version: int
     metadata: dict[str, Any]
     components: list[dict[str, Any]]
-
-
-class PassedOver(msgspec.Struct):
-    """A node that a roll leaves alone, and why."""
-
-    node: str
-    why: str
 
 
 class ImageRoll(msgspec.Struct):

@@ -23,6 +23,8 @@ from layercake.features.images.build_commands import (
     variables,
 )
 from layercake.features.rolls.commands import (
+    at_option,
+    at_request,
     begun_line,
     follow_rolls,
     plan_options,
@@ -30,6 +32,7 @@ from layercake.features.rolls.commands import (
     start_roll,
 )
 from layercake.inventory.ranges import fold
+from layercake.kraken.errors import InputError
 
 _LIST = (
     Column("NAME"),
@@ -287,6 +290,7 @@ def history(app: App, name: str) -> Answer:
 @click.option(
     "--save", "file", metavar="FILE", help="Write IMAGE into the inventory FILE, unless it fails."
 )
+@at_option
 @click.option("--no-wait", is_flag=True, help="Do not wait until the nodes run it.")
 @click.option(
     "--timeout",
@@ -304,6 +308,7 @@ def roll(
     replace: str | None,
     at_once: bool,
     file: str | None,
+    at: str | None,
     no_wait: bool,
     timeout: float,
     yes: bool,
@@ -316,14 +321,21 @@ def roll(
     nodes switch at once, and more than that go as a roll: as `roll` in the inventory says, or else
     config.yaml.
     """
+    later = at_request(at)
+    if later and (file or at_once):
+        raise InputError(
+            f"cannot roll at a time with {'--save' if file else '--at-once'}",
+            hint="roll now, or leave it out; `--batch 100%` has all nodes go together then",
+        )
     request = roll_request(nodes, name, replace, at_once, options)
     how = " at once" if at_once else " in batches" if request is not None else ""
     if not confirm_images(app, nodes, name, how, yes, always=at_once):
         return Answer(code=FAILED)
     saved = _saving(app, file, nodes, name, replace)
     if request is not None:
-        return saved(start_roll(app, request, not no_wait, timeout))
-    return saved(_roll(app, nodes, name, replace, at_once, None if no_wait else timeout))
+        return saved(start_roll(app, {**request, **later}, not no_wait, timeout))
+    asked = {"range": nodes, "image": name, "replace": replace, "at_once": at_once, **later}
+    return saved(_roll(app, asked, None if no_wait or later else timeout))
 
 
 def _saving(
@@ -360,18 +372,9 @@ def _saving(
     return add
 
 
-def _roll(
-    app: App, nodes: str, name: str, replace: str | None, at_once: bool, timeout: float | None
-) -> Answer:
+def _roll(app: App, asked: Mapping[str, Any], timeout: float | None) -> Answer:
     """Has the head move nodes as it sees fit, and follows them; not at all without a timeout."""
-    asked = {
-        "range": nodes,
-        "image": name,
-        "replace": replace,
-        "at_once": at_once,
-        "by": current_user(),
-    }
-    answer = app.head.post("/v1/images/roll", asked)
+    answer = app.head.post("/v1/images/roll", {**asked, "by": current_user()})
     names = answer["nodes"]
     rolls = answer.get("rolls") or []
     _note_passed_over(app, answer.get("passed_over") or ())
@@ -379,12 +382,13 @@ def _roll(
         return Answer({"names": names, "rolls": rolls}, tuple(map(begun_line, rolls)))
     if timeout is None:
         return Answer(
-            {"names": names, "done": None, "nodes": []}, f"{fold(names)}: shall run {name}"
+            {"names": names, "done": None, "nodes": []},
+            f"{fold(names)}: shall run {asked['image']}",
         )
     if rolls:
         followed = follow_rolls(app, rolls, timeout)
         return Answer({"names": names, **followed.document}, followed.show, followed.code)
-    waiting = _up(app, nodes)
+    waiting = _up(app, asked["range"])
     watch = Watch([n for n in names if n in waiting], runs_wanted_images)
     arrived = follow(app.head, watch, app.out, timeout)
     document = {

@@ -26,6 +26,7 @@ from layercake.features.images.operations import Images
 from layercake.features.images.views import image_view
 from layercake.features.rolls.operations import RollRequests
 from layercake.fleet.store import Store
+from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
 
@@ -65,13 +66,14 @@ class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
 class RollRequest(msgspec.Struct, forbid_unknown_fields=True):
     """An image to roll to, in the place of `replace` or of all images of the nodes. Many running
     nodes go in batches, by rolls that the answer names, unless `at_once` is said. `by` says who
-    asks."""
+    asks. `at`: all go in batches, by rolls that begin then (RFC 3339, with a zone)."""
 
     range: str
     image: str
     replace: str | None = None
     at_once: bool = False
     by: str = ""
+    at: str = ""
 
 
 class KeysRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -124,12 +126,16 @@ class ImageRoutes:
         """Move nodes to an image, many in batches."""
         self._rolls.permit(body.image, request[CALLER].groups)
         who = request[CALLER].by(body.by)
+        if body.at_once and body.at:
+            raise InputError(
+                "cannot roll at once and at a time", hint="leave one of at_once and at out"
+            )
         if body.at_once:
             return {
                 **await self._rolls.at_once(body.range, body.image, body.replace, who),
                 "rolls": [],
             }
-        return await self._rolls.change(body.range, body.image, body.replace, by=who)
+        return await self._rolls.change(body.range, body.image, body.replace, by=who, at=body.at)
 
     @route("GET", "/v1/images/diff", Role.VIEWER, Reach.NONE, query=("a", "b"), returns=Difference)
     async def diff(self, request: web.Request, body: None) -> Any:

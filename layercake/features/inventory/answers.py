@@ -8,7 +8,7 @@ import msgspec
 
 from layercake.api.answers import Values
 from layercake.features.files.answers import SourceChange
-from layercake.features.rolls.answers import PlannedRoll, RollBegun
+from layercake.features.rolls.answers import PassedOver, PlannedRoll, RollBegun
 
 
 class ChangeShown(msgspec.Struct):
@@ -156,16 +156,18 @@ class InventoryPlan(msgspec.Struct):
     secrets: list[SentElsewhere]
     rolls: list[PlannedRoll]
     at_once: list[str]
+    passed_over: list[PassedOver]
     taken_back: list[TakenBack]
     files: list[SourceChange]
 
 
 class Applied(msgspec.Struct):
-    """What applying an inventory did. `at_boot` are the running nodes that have some of it when
-    they boot next: {node: fields}."""
+    """What applying an inventory did. `passed_over` keep their images, as somebody works on them;
+    `at_boot` are the running nodes that have some of it when they boot next: {node: fields}."""
 
     revision: int
     changed: list[str]
     networks: list[str]
     rolls: list[RollBegun]
     at_boot: dict[str, list[str]]
+    passed_over: list[PassedOver]

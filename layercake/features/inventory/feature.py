@@ -52,7 +52,7 @@ def _start(kernel: Kernel) -> Running:
             Warnings(store, kernel.table.parts, kernel.vault, kernel.clock),
         ),
         stop=readers.close,
-        routes=(InventoryRoutes(operations, views, files),),
+        routes=(InventoryRoutes(operations, views, files, kernel.store),),
         change_cards=operations.take_board,
     )
 

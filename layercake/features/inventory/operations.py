@@ -7,9 +7,9 @@ is wanted at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,8 +30,10 @@ from layercake.features.inventory.new_inventory import (
 )
 from layercake.features.inventory.reader import InventoryReader
 from layercake.features.inventory.reading import Readers
-from layercake.features.rolls.facts import REST_STAGE, Roll
+from layercake.features.rolls.facts import Roll
+from layercake.features.rolls.places import Terms
 from layercake.features.rolls.policy import Move, Wish, moves, settings_of
+from layercake.features.rolls.views import begun_view
 from layercake.fleet import events
 from layercake.fleet.desired import check_set, same
 from layercake.fleet.store import Record, WantedImage
@@ -40,6 +42,7 @@ from layercake.inventory import entry
 from layercake.inventory.changes import Action, Change
 from layercake.inventory.entry import diff
 from layercake.inventory.problems import Problem
+from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
 from layercake.kernel.slices import slowly
 from layercake.kraken.errors import Refused
@@ -50,6 +53,15 @@ Reading = Callable[[SandboxedJob], Awaitable[NewInventory]]
 _SAID = {Action.ADD: "new", Action.CHANGE: "changed", Action.REMOVE: "removed"}
 NAMED = 10
 """How many nodes a message names."""
+
+
+class _Enacted(NamedTuple):
+    """What came of an inventory: the networks that are others than before, the rolls that it began,
+    and the nodes that keep their images, with why."""
+
+    networks: list[str]
+    rolls: list[Roll]
+    passed_over: list[dict[str, str]]
 
 
 class InventoryChanges:
@@ -97,8 +109,9 @@ class InventoryChanges:
             changes = new.changes
             changed = [(c, new.nodes[c.node]) for c in changes if c.node in new.nodes]
             plans = [plan_node(self._means, *each) async for each in slowly(changed)]
-        rolls = await self._moves(changes, new)
-        later = {r.name for move in rolls for r in move.records}
+        passed_over = await self._passed_over(changes, new)
+        rolls = await self._moves(changes, new, passed_over)
+        later = _not_at_once(rolls, passed_over)
         return {
             "changes": [told async for told in slowly(change.to_record() for change in changes)],
             "plans": plans,
@@ -108,6 +121,7 @@ class InventoryChanges:
             "secrets": await self._sent_elsewhere(changes, new),
             "rolls": [move.to_record() for move in rolls],
             "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
+            "passed_over": list(passed_over.values()),
             "taken_back": [b.to_record() for b in await self._taken_back(changes, new)],
             "files": files,
         }
@@ -144,9 +158,23 @@ class InventoryChanges:
         nodes = (record.node for record in self._store.in_order)  # nodes may come meanwhile
         return await secrets.moved(pairs, nodes, self._means.table.parts)
 
-    async def _moves(self, changes: Iterable[Change], new: NewInventory) -> list[Move]:
-        """The rolls that an inventory asks for. A node that is new, or is wanted off, is in
-        none."""
+    async def _passed_over(
+        self, changes: Iterable[Change], new: NewInventory
+    ) -> dict[str, dict[str, str]]:
+        """The nodes that keep their images, as in any roll, and why, by their ids: somebody works
+        on them. It is for the next inventory to want others."""
+        found = {}
+        async for change in slowly(_of_images(changes, new)):
+            record = self._store.find(new.nodes[change.node].id)
+            if record is not None and (why := self._means.guard.stopped(record)):
+                found[record.node.id] = {"node": record.name, "why": why}
+        return found
+
+    async def _moves(
+        self, changes: Iterable[Change], new: NewInventory, passed_over: Collection[str]
+    ) -> list[Move]:
+        """The rolls that an inventory asks for. A node that is new, is wanted off, or is passed
+        over is in none."""
         wanted = (
             (self._store.find(new.nodes[c.node].id), new.nodes[c.node])
             for c in _of_images(changes, new)
@@ -154,7 +182,7 @@ class InventoryChanges:
         wishes = [
             Wish(record, node, node.images)
             async for record, node in slowly(wanted)
-            if record is not None and node.state == "up"
+            if record is not None and node.state == "up" and record.node.id not in passed_over
         ]
         return moves(wishes, settings_of(self._means.table.settings))
 
@@ -219,10 +247,10 @@ class InventoryChanges:
                     hint="say --allow-remove if that is meant",
                 )
             self._refuse_held(new.removed)
-            moved, rolls = await self._enact(transaction, new, consent)
+            enacted = await self._enact(transaction, new, consent)
             self._files.activate(transaction, wanted, said_by(consent.by))
         await self._spread()
-        return self._applied_of(new, moved, rolls)
+        return self._applied_of(new, enacted)
 
     def _refuse_held(self, removed: Iterable[str]) -> None:
         """A node that was taken out and added again would be held no more, with its disks as they
@@ -253,41 +281,49 @@ class InventoryChanges:
     ) -> dict[str, Any]:
         """Changes one node's entry of the inventory in force (inventory.entry), and touches no
         other node. Raises NotFound, InputError, and Refused as `apply`."""
+        return await self.change_some(lambda: [self._store.named(name)], wanted, unset, consent)
+
+    async def change_some(
+        self,
+        select: Callable[[], Sequence[Record]],
+        wanted: Mapping[str, Any],
+        unset: Collection[str],
+        consent: Consent,
+    ) -> dict[str, Any]:
+        """The same of several nodes: all, or none if one of them cannot be so."""
         arches_, profiles = await asyncio.to_thread(self.reader.boot_sets)
         parts = self._means.table.parts
         async with self._means.desire.transaction() as transaction:
-            before = self._store.named(name).node
             networks = self._means.networks.by_name
-            images = [image.name for image in self._means.images.list()]
-            node = entry.changed(
-                before,
-                wanted,
-                unset,
+            before = {record.name: record.node for record in select()}
+            changed = partial(
+                entry.changed,
                 parts=parts,
                 networks=networks,
                 known_arches=arches_,
                 known_profiles=profiles,
-                known_images=images,
+                known_images=[image.name for image in self._means.images.list()],
                 heads=self._means.beside,
             )
-            changes = list(diff({name: before}, {name: node}))
-            self._refuse_beyond(consent, before, node, changes)
-            entry.taken(node, before, (r.node for r in self._store if r.node is not before), parts)
-            check_set(self._means.desire.image(image) for image in node.images)
-            secrets.refuse_outside([node], self._means.vault.directory)
-            new = NewInventory(name, {name: node}, {name: before}, (), networks, (), changes)
-            sources = await self._files.beside(node)
+            nodes = {n: changed(node, wanted, unset) async for n, node in slowly(before.items())}
+            for name, node in nodes.items():
+                self._refuse_beyond(consent, before[name], node)
+                others = (nodes.get(r.name, r.node) for r in self._store if r.name != name)
+                entry.taken(node, before[name], others, parts)
+                check_set(self._means.desire.image(image) for image in node.images)
+            secrets.refuse_outside(nodes.values(), self._means.vault.directory)
+            changes = list(diff(before, nodes))
+            new = NewInventory(fold(before), nodes, before, (), networks, (), changes)
+            sources = await self._files.beside(*nodes.values())
             await self._files.store(sources)
-            moved, rolls = await self._enact(transaction, new, consent)
+            enacted = await self._enact(transaction, new, consent)
             self._files.activate(transaction, sources, said_by(consent.by))
         await self._spread()
-        return self._applied_of(new, moved, rolls)
+        return self._applied_of(new, enacted)
 
-    def _refuse_beyond(
-        self, consent: Consent, before: Node, node: Node, changes: Iterable[Change]
-    ) -> None:
+    def _refuse_beyond(self, consent: Consent, before: Node, node: Node) -> None:
         """Raises Refused for what whoever asks may not name."""
-        for change in changes:
+        for change in diff({node.name: before}, {node.name: node}):
             self._means.delegations.refuse_change(
                 consent.groups, change, files_of.inline_templates(node)
             )
@@ -303,17 +339,18 @@ class InventoryChanges:
 
     async def _enact(
         self, transaction: Transaction, new: NewInventory, consent: Consent
-    ) -> tuple[list[str], list[Roll]]:
-        """Takes over what was read; the networks that are others than before, and the rolls that
-        this begins. The head does other things meanwhile: entries, freezes and rolls change by
-        drafts alone, and there is one at a time."""
+    ) -> _Enacted:
+        """Takes over what was read; what came of it. The head does other things meanwhile: entries,
+        freezes and rolls change by drafts alone, and there is one at a time."""
         changes = new.changes
         by = said_by(consent.by)
         if transaction.origin is None and consent.by:  # no request: a board was replaced
             transaction.origin = Origin(by)
         await self._check(changes, new, consent)
-        found = [] if consent.at_once else await self._moves(changes, new)
+        passed_over = await self._passed_over(changes, new)
+        found = [] if consent.at_once else await self._moves(changes, new, passed_over)
         later = {r.node.id for move in found for r in move.records}
+        later.update(passed_over)
         moved = self._networks(transaction, new, {c.node for c in changes}, by)
         async for name in slowly(new.removed):
             transaction.remove(self._store.named(name), self._means.membership.forget)
@@ -331,9 +368,10 @@ class InventoryChanges:
                 )
         async for node in slowly(new.all()):
             self._note(transaction, node, later)
-        return moved, [await self._begin(transaction, move, consent) for move in found]
+        rolls = [await self._begin(transaction, move, consent) for move in found]
+        return _Enacted(moved, rolls, list(passed_over.values()))
 
-    def _applied_of(self, new: NewInventory, moved: list[str], rolls: list[Roll]) -> dict[str, Any]:
+    def _applied_of(self, new: NewInventory, enacted: _Enacted) -> dict[str, Any]:
         parts = self._means.table.parts
         found = {c.node: entry.at_next_boot(c, parts) for c in new.changes}
         return {
@@ -344,10 +382,9 @@ class InventoryChanges:
                 for name, fields in found.items()
                 if fields and self._store.named(name).value("run") == "SYNC"
             },
-            "networks": moved,
-            "rolls": [
-                {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in rolls
-            ],
+            "networks": enacted.networks,
+            "rolls": [begun_view(roll) for roll in enacted.rolls],
+            "passed_over": enacted.passed_over,
         }
 
     def _networks(
@@ -411,11 +448,7 @@ class InventoryChanges:
             list(move.records),
             listed(move.images),
             target,
-            move.plan,
-            {},
-            (REST_STAGE,),
-            said_by(consent.by),
-            inventory=True,
+            Terms(move.plan, said_by(consent.by), inventory=True),
         )
 
     def _take(
@@ -452,6 +485,12 @@ class InventoryChanges:
         record = self._store.find(node.id)
         if record is not None and record.applied != node.images and node.id not in later:
             transaction.change(record, lambda record: setattr(record, "applied", node.images))
+
+
+def _not_at_once(rolls: Iterable[Move], passed_over: Mapping[str, Mapping[str, str]]) -> set[str]:
+    """The nodes that get other images by rolls, or keep theirs."""
+    names = {row["node"] for row in passed_over.values()}
+    return names.union(*([r.name for r in move.records] for move in rolls))
 
 
 def _of_images(changes: Iterable[Change], new: NewInventory) -> list[Change]:

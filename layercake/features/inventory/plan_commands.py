@@ -10,7 +10,7 @@ import click
 
 from layercake.client.command import FAILED, OK, Answer, App, F, command, reason_option, yes_option
 from layercake.client.confirm import at_stake, current_user
-from layercake.client.inventory_file import inventory_request, waiting_lines
+from layercake.client.inventory_file import inventory_request, passed_over_lines, waiting_lines
 from layercake.client.output import RED, Column, Output
 from layercake.client.watch import Watch, converged, follow, print_summary
 from layercake.features.rolls.commands import begun_line, follow_rolls
@@ -379,6 +379,8 @@ def _show_new(out: Output, plans: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _show_rolls(out: Output, planned: Mapping[str, Any], at_once: bool) -> None:
+    for line in passed_over_lines(planned):
+        out.line(line)
     rolls = planned.get("rolls") or []
     for roll in rolls:
         how = "at once" if at_once else f"by a roll, {_plan(roll['plan'])}"

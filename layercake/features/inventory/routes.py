@@ -20,6 +20,8 @@ from layercake.features.inventory.answers import (
 from layercake.features.inventory.new_inventory import Consent
 from layercake.features.inventory.operations import InventoryChanges
 from layercake.features.inventory.views import SiteViews
+from layercake.fleet.store import Record, Store
+from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
 OPEN = frozenset(
@@ -69,6 +71,16 @@ class EntryRequest(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
+MOST_CHANGED = 1000
+"""Of how many nodes the entries are changed at once: each is checked as an inventory is."""
+
+
+class EntriesRequest(EntryRequest, forbid_unknown_fields=True, kw_only=True):
+    """The same for each node of a range."""
+
+    range: str
+
+
 class DiffRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What would change of the files of these nodes, with the directory of files as it is now, and,
     if `yaml` is given, with that inventory."""
@@ -81,7 +93,10 @@ class DiffRequest(msgspec.Struct, forbid_unknown_fields=True):
 class InventoryRoutes:
     """The inventory."""
 
-    def __init__(self, inventory: InventoryChanges, site: SiteViews, files: FileChanges) -> None:
+    def __init__(
+        self, inventory: InventoryChanges, site: SiteViews, files: FileChanges, store: Store
+    ) -> None:
+        self._store = store
         self._inventory = inventory
         self._site = site
         self._files = files
@@ -141,6 +156,25 @@ class InventoryRoutes:
         return await self._inventory.change(
             request.match_info["name"], body.set, body.unset, consent
         )
+
+    @route("PATCH", "/v1/nodes", Role.ADMIN, Reach.RANGE, body=EntriesRequest, returns=Applied)
+    async def change_some(self, request: web.Request, body: EntriesRequest) -> Any:
+        """Change the entries of some nodes, all of them or none."""
+        caller = request[CALLER]
+        consent = Consent(
+            body.take_back, body.at_once, caller.by(body.by), body.confirm_secrets, caller.groups
+        )
+
+        def select() -> list[Record]:
+            records = self._store.select(body.range)
+            if len(records) > MOST_CHANGED:
+                raise InputError(
+                    f"cannot change {len(records)} nodes at once: {MOST_CHANGED} are possible",
+                    hint="write it into the inventory, under `defaults` or a group, and apply it",
+                )
+            return records
+
+        return await self._inventory.change_some(select, body.set, body.unset, consent)
 
     @route("GET", "/v1/networks", Role.VIEWER, Reach.SHOWN, returns=NetworkList)
     async def networks(self, request: web.Request, body: None) -> Any:

@@ -232,6 +232,7 @@ class ExplanationShown(msgspec.Struct):
     history: list[Any]
     unhealthy: str
     network: list[str]
+    bmc: list[str]
     files: list[str]
     disks: list[str]
     tpm: list[str]

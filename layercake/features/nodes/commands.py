@@ -3,6 +3,7 @@ elsewhere."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,15 +31,18 @@ from layercake.client.command import (
     reason_option,
     yes_option,
 )
-from layercake.client.confirm import confirm_stop, current_user
+from layercake.client.confirm import confirm_stop, current_user, stays_off, stays_up
 from layercake.client.http import path_segment
 from layercake.client.output import Column, Output, format_duration, short_digest
 from layercake.features.events.commands import HISTORY, event_row
 from layercake.features.guard.commands import maintenance, remedy, take_over
+from layercake.features.nodes.compare_commands import compare
 from layercake.features.releases.commands import release
 from layercake.features.remote.commands import copy, execute, logs
 from layercake.inventory.ranges import fold
 
+_ONE = re.compile(r"[A-Za-z0-9._-]+")
+"""The name of one node, and no range."""
 _CONTAINERS = (
     Column("CONTAINER"),
     Column("DIGEST"),
@@ -56,7 +60,7 @@ def node() -> None:
     """Nodes: how they are, why, and what is wanted of them."""
 
 
-for _command in (maintenance, take_over, remedy, release, logs, execute, copy):
+for _command in (maintenance, take_over, remedy, release, logs, execute, copy, compare):
     node.add_command(_command)
 
 
@@ -323,10 +327,8 @@ def revoke(app: App, nodes: str, yes: bool) -> Answer:
 @nodes_argument
 def up(app: App, nodes: str) -> Answer:
     """Want the nodes of RANGE up."""
-    return _done(
-        app.head.post("/v1/nodes/state", {"range": nodes, "state": "up", "force": False}),
-        "wanted up",
-    )
+    answer = app.head.post("/v1/nodes/state", {"range": nodes, "state": "up", "force": False})
+    return _done(answer, f"wanted up; {stays_up(answer['nodes'])}")
 
 
 @command(node)
@@ -339,14 +341,12 @@ def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
     """Want the nodes of RANGE off; their images are stopped first."""
     if not confirm_stop(app, nodes, "Stop", yes):
         return Answer(code=FAILED)
-    return _done(
-        app.head.post("/v1/nodes/state", {"range": nodes, "state": "off", "force": force}),
-        "wanted off",
-    )
+    answer = app.head.post("/v1/nodes/state", {"range": nodes, "state": "off", "force": force})
+    return _done(answer, f"wanted off; {stays_off(answer['nodes'])}")
 
 
 @command(node, "set")
-@click.argument("name")
+@click.argument("name", metavar="RANGE")
 @click.argument("values", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
     "--unset",
@@ -378,8 +378,8 @@ def set_(
     file: str,
     reason: str,
 ) -> Answer:
-    """Change the entry of the node NAME in the inventory in force, and no other node: KEY=VALUE,
-    VALUE as in the inventory.
+    """Change the entries of the nodes of RANGE in the inventory in force, and no other node:
+    KEY=VALUE, VALUE as in the inventory. Either all are changed or none.
 
     Keys in a mapping are written bmc.address. The next `apply` wants what stands in your
     inventory: --save writes it there, if FILE says what is in force.
@@ -399,16 +399,28 @@ def set_(
         "by": current_user(),
         **({"reason": reason} if reason else {}),
     }
+    if file and not _ONE.fullmatch(name):
+        app.out.note(f"{file} is as it was: only the entry of one node is saved")
+        file = ""
     saving = EntryFile(app.head, file, name, wanted, unset) if file else None
-    answer = app.head.patch(f"/v1/nodes/{path_segment(name)}", body)
+    path, body = _patch(name, body)
+    answer = app.head.patch(path, body)
     if saving is not None:
         code, rest = saving.write(rolls=bool(answer["rolls"]))
     else:
         code = OK
         rest = "; write it into the inventory too"
-    done = f"{name} is changed{rest}" if answer["changed"] or file else f"{name} has that already"
+    names = fold(answer["changed"]) or name
+    done = f"{names} is changed{rest}" if answer["changed"] or file else f"{name} has that already"
     lines = (done, *map(begun_line, answer["rolls"]), *waiting_lines(answer))
     return Answer(answer, lines, code)
+
+
+def _patch(nodes: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The path and the body by which the entry of one node, or of those of a range, is changed."""
+    if _ONE.fullmatch(nodes):
+        return f"/v1/nodes/{path_segment(nodes)}", body
+    return "/v1/nodes", {**body, "range": nodes}
 
 
 def _value(word: str) -> tuple[str, Any]:

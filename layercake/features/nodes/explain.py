@@ -24,7 +24,7 @@ _BOOT = "boot."
 """What the kinds of all events of a boot begin with."""
 
 
-TROUBLES = ("files", "disks", "tpm", "hardware")
+TROUBLES = ("bmc", "files", "disks", "tpm", "hardware")
 """What features say is wrong with a node (Running.troubles)."""
 LAST_LINES = 8
 """Of a node's console, where it is explained why it is not as wanted."""
@@ -41,9 +41,9 @@ def explain_view(
     console: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Where a node is, where it should be, the way there, what blocks it, what was tried, and the
-    last trouble that its history tells of. `troubles` are what is wrong with its files, disks, TPM
-    and hardware; `console` is what it said last. `brief` is how a viewer is shown events: errors
-    and their reasons are left out for one."""
+    last trouble that its history tells of. `troubles` are what is wrong with its BMC, files, disks,
+    TPM and hardware; `console` is what it said last. `brief` is how a viewer is shown events:
+    errors and their reasons are left out for one."""
     view = explain(record.planner, record.machine, now).to_dict()
     show = brief or event_view
     shown = list(history)
@@ -191,6 +191,7 @@ def explain_text(view: dict[str, Any]) -> str:
 _LABELLED = {
     "unwell": "unhealthy",
     "network": "network",
+    "bmc": "bmc",
     "files": "files",
     "disks": "disks",
     "tpm": "tpm",

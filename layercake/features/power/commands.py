@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -18,7 +19,8 @@ from layercake.client.command import (
     nodes_argument,
     yes_option,
 )
-from layercake.client.confirm import confirm_stop
+from layercake.client.confirm import confirm_stop, stays_off, stays_up
+from layercake.client.http import lines_of
 from layercake.client.output import Column, Output
 from layercake.features.calls.commands import perform
 from layercake.inventory.ranges import fold
@@ -34,6 +36,7 @@ _STATUS = (
 _RESULT = (Column("NODE"), Column("ACCEPTED"), Column("WHY", flexible=True))
 _CAPS = (Column("NODE"), Column("CAP", right=True), Column("ERROR", flexible=True))
 _SETUP = (Column("NODE"), Column("ADDRESS"), Column("NOW"), Column("WHAT CHANGES", flexible=True))
+_PASSWORDS = (Column("NODE"), Column("FILE"), Column("WHY NOT", flexible=True))
 _SENSORS = (
     Column("NODE"),
     Column("DRAWS", right=True),
@@ -50,7 +53,9 @@ _READINGS = (
     Column("UNIT"),
     Column("HEALTH", styled=True),
 )
+_STAYS = {"on": stays_up, "off": stays_off}
 SENSORS_S = 1800.0  # some need half a minute for theirs, and a few are read at a time
+PASSWORD_S = 600.0  # until the next BMC is done
 POWER_S = 180.0  # a slow BMC takes tens of seconds, and many are asked
 
 
@@ -185,7 +190,14 @@ def _change(
     answer = app.head.post("/v1/power", body, timeout=POWER_S)
     rows = [[r["node"], "yes" if r["accepted"] else "no", r["why"] or ""] for r in answer["nodes"]]
     code = OK if all(r["accepted"] for r in answer["nodes"]) else REFUSED
-    return Answer(answer, lambda out: out.table(_RESULT, rows), code)
+    accepted = [r["node"] for r in answer["nodes"] if r["accepted"]]
+
+    def show(out: Output) -> None:
+        out.table(_RESULT, rows)
+        if accepted and what in _STAYS:
+            out.line(f"{fold(accepted)}: {_STAYS[what](accepted)}")
+
+    return Answer(answer, show, code)
 
 
 @command(power)
@@ -286,6 +298,59 @@ def setup(app: App, nodes: str, prefix: int | None, gateway: str, yes: bool) -> 
         rows = [one for one in rows if one["node"] not in changed] + done
     code = FAILED if any(one["error"] for one in rows) else OK
     return Answer({"nodes": rows}, lambda out: out.table(_SETUP, _set_up(rows)), code)
+
+
+@command(power)
+@nodes_argument
+@click.option(
+    "--new",
+    metavar="FILE",
+    default="",
+    help="A file in the head's directory of secrets that has the new password; a random one if not "
+    "given.",
+)
+@yes_option
+def password(app: App, nodes: str, new: str, yes: bool) -> Answer:
+    """Give the BMCs of RANGE a new password, in the files that the inventory has it from.
+
+    Each BMC must be seen to take it; until then the old one is used, and one that does not take it
+    keeps the old one. Once all nodes of a file take the new password, it is in that file. What was
+    cut off, or failed on some nodes, goes on when the command is given again.
+    """
+    if not app.confirm(f"Change the passwords of the BMCs of {nodes}?", yes):
+        return Answer(code=FAILED)
+    rows: list[dict[str, Any]] = []
+    body = {"range": nodes, "new": new}
+    with app.out.progress() as progress:
+        for line in lines_of(
+            app.head.stream("POST", "/v1/power/password", timeout=PASSWORD_S, body=body)
+        ):
+            rows.append(json.loads(line))
+            progress((), lambda: [f"{len(rows)} nodes are done"])
+    failed = [row for row in rows if row["error"]]
+
+    def show(out: Output) -> None:
+        if failed:
+            out.table(
+                _PASSWORDS, [[row["node"], row["file"] or "-", row["error"]] for row in failed]
+            )
+        for text in _password_lines(rows):
+            out.line(text)
+
+    return Answer({"nodes": rows}, show, FAILED if failed else OK)
+
+
+def _password_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was done, a line for each file, or for all that are of one node each."""
+    done = [row for row in rows if not row["error"]]
+    lines = [f"{fold([row['node'] for row in done])}: the new password works"] if done else []
+    half = {row["file"] for row in rows if row["error"]} & {row["file"] for row in done} - {""}
+    for file in sorted(half):
+        lines.append(
+            f"{file} has the old password until the others of its nodes take the new one too: give "
+            "the command again"
+        )
+    return lines
 
 
 def _set_up(rows: list[dict[str, Any]]) -> list[list[str]]:

@@ -6,6 +6,7 @@ from layercake.features.calls.operations import Calls
 from layercake.features.guard.guard import Guard
 from layercake.features.nodes.operations import Nodes
 from layercake.features.power.operations import Power
+from layercake.features.power.passwords import DOCUMENTS, PASSWORD, BmcPasswords
 from layercake.features.power.readings import NodeReadings
 from layercake.features.power.routes import PowerRoutes
 from layercake.kernel.feature import Feature, Running
@@ -31,11 +32,25 @@ def _start(kernel: Kernel) -> Running:
         kernel.modules.ask,
         lambda record: guard.outages.of(record.node.id) is not None,
     )
+    passwords = BmcPasswords(
+        kernel.store,
+        kernel.desire,
+        guard,
+        kernel.vault,
+        kernel.modules.ask,
+        lambda: kernel.table.caller.get(PASSWORD),
+        kernel.modules.notifier.changed,
+    )
+    kernel.modules.notifier.secret_of = passwords.current
     return Running(
-        (power, readings),
+        (power, passwords, readings),
+        load=lambda: passwords.load(kernel.database.documents(DOCUMENTS)),
         loops=(readings.run,),
+        forget=passwords.forget,
         removed=lambda record: readings.forget(record.node.id),
-        routes=(PowerRoutes(power, kernel.part(Nodes), readings),),
+        stop=passwords.stop,
+        troubles={"bmc": passwords.uncertain},
+        routes=(PowerRoutes(power, kernel.part(Nodes), passwords, readings),),
     )
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 import msgspec
 from aiohttp import web
 
 from layercake.api.route import CALLER, RANGE, Reach, route, while_there
+from layercake.api.streams import send_pieces
 from layercake.features.nodes.lists.metrics import KIND
 from layercake.features.nodes.operations import Nodes
 from layercake.features.power.answers import AcceptedList, CapList, PowerList, SensorList, SetupList
 from layercake.features.power.operations import Power
+from layercake.features.power.passwords import BmcPasswords, Changed
 from layercake.features.power.readings import NodeReadings
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
 _STATES = {"on": "up", "off": "off", "cycle": "cycle"}
 
+_LINES = "application/x-ndjson"
 _LEFT_OFF = "stays off when its maintenance is over, until `layercake power on {}`"
 
 
@@ -38,6 +43,14 @@ class CapRequest(msgspec.Struct, forbid_unknown_fields=True):
     watts: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None
 
 
+class PasswordChange(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose BMCs get a new password: a random one, or what is in the file `new` of the head's
+    directory of secrets."""
+
+    range: str
+    new: str = ""
+
+
 class SetupRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Which BMCs are set up from inside; without `apply` it is said what would change. `prefix` is
     the length of the prefix of their network, 0 for what the inventory says, or as it is."""
@@ -51,7 +64,10 @@ class SetupRequest(msgspec.Struct, forbid_unknown_fields=True):
 class PowerRoutes:
     """Power, as people ask for it."""
 
-    def __init__(self, power: Power, nodes: Nodes, readings: NodeReadings) -> None:
+    def __init__(
+        self, power: Power, nodes: Nodes, passwords: BmcPasswords, readings: NodeReadings
+    ) -> None:
+        self._passwords = passwords
         self._power = power
         self._nodes = nodes
         self._readings = readings
@@ -129,3 +145,24 @@ class PowerRoutes:
                 body.range, body.apply, body.gateway, body.prefix, request[CALLER].by()
             )
         }
+
+    @route(
+        "POST",
+        "/v1/power/password",
+        Role.ADMIN,
+        Reach.RANGE,
+        body=PasswordChange,
+        stream=True,
+        kinds=(_LINES,),
+    )
+    async def password(self, request: web.Request, body: PasswordChange) -> Any:
+        """Give BMCs a new password, each of which is seen to work first; a JSON line for each node
+        as it is done."""
+        results = await self._passwords.change(body.range, body.new, request[CALLER].by())
+        async with contextlib.aclosing(results):
+            return await send_pieces(request, _LINES, _as_lines(results))
+
+
+async def _as_lines(results: AsyncIterator[Changed]) -> AsyncIterator[bytes]:
+    async for result in results:
+        yield msgspec.json.encode(result) + b"\n"

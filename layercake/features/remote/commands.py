@@ -17,7 +17,7 @@ import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command
 from layercake.client.folding import Folding, counted
-from layercake.client.http import path_segment
+from layercake.client.http import lines_of, path_segment
 from layercake.inventory.ranges import fold, names_of
 from layercake.kraken.errors import InputError, OperationFailed, Unreachable
 
@@ -162,7 +162,7 @@ def _shown_as_it_comes(app: App, stream: Iterator[bytes], output: dict[str, byte
     """The exit code of a command, None if the answer was cut off. What it writes is shown, or with
     --json gathered."""
     code = None
-    for line in _lines(stream):
+    for line in lines_of(stream):
         message = json.loads(line)
         if "error" in message:
             raise OperationFailed(
@@ -284,7 +284,7 @@ class _Answers:
         folding = Folding(self._app.out)
         try:
             with self._app.out.progress() as progress:
-                for line in _lines(stream):
+                for line in lines_of(stream):
                     answer = json.loads(line)
                     if "count" in answer:
                         self._asked = names_of(answer["range"])
@@ -377,12 +377,3 @@ def _document(answer: NodeAnswer) -> dict[str, Any]:
     }
     defaults = {"begun": True, "error": "", "hint": "", "cut": 0, "exit": None}
     return {"node": answer["node"], **defaults, **answer, **texts}
-
-
-def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    rest = b""
-    for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
-        yield from lines
-    if rest:
-        yield rest

@@ -17,8 +17,9 @@ class RollNode(msgspec.Struct):
 
 
 class RollShown(msgspec.Struct):
-    """A roll and how far it is; times are seconds since the epoch. `nodes` is left out where they
-    were not asked for."""
+    """A roll and how far it is; times are seconds since the epoch. `starts` is when one begins that
+    was asked for before, `left_s` about how many seconds it still takes, if that can be said.
+    `nodes` is left out where they were not asked for."""
 
     id: int
     by: str
@@ -28,6 +29,8 @@ class RollShown(msgspec.Struct):
     reason: str
     kind: str
     ended: float | None
+    starts: float | None
+    left_s: float | None
     batch: int
     stage: str
     stages: list[str]
@@ -69,7 +72,15 @@ class PlannedRoll(msgspec.Struct):
 
 
 class RollBegun(msgspec.Struct):
-    """A roll that has begun, and its nodes."""
+    """A roll that has begun, or does when it `starts`, and its nodes."""
 
     id: int
     nodes: list[str]
+    starts: float | None = None
+
+
+class PassedOver(msgspec.Struct):
+    """A node that a roll leaves alone, and why."""
+
+    node: str
+    why: str

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from layercake.base.clock import local_moment
 from layercake.client.command import FAILED, OK, Answer, App, command
 from layercake.client.confirm import current_user
 from layercake.client.output import (
@@ -51,7 +52,7 @@ _LIST = (
     Column("BATCH", right=True),
     Column("STAGE"),
     Column("BY"),
-    Column("BEGAN"),
+    Column("BEGINS"),
     Column("REASON", flexible=True),
 )
 _NODES = (
@@ -110,6 +111,27 @@ def plan_options(function: F) -> F:
     return function
 
 
+at_option = click.option(
+    "--at",
+    metavar="TIME",
+    help="When it begins: 02:00, 2026-11-28 02:00 (by this machine's zone), or "
+    "2026-11-28T02:00+01:00. Until then `roll status` shows it and `roll abort` takes it back.",
+)
+
+
+def at_request(at: str | None) -> dict[str, str]:
+    """When a roll begins, for a request: nothing for one that begins now. Raises InputError."""
+    return {} if at is None else {"at": local_moment(at, time.time())}
+
+
+def scheduled_line(roll: Roll) -> str:
+    """A roll that begins later, in a line."""
+    return (
+        f"roll {roll['id']} begins {format_time(roll['starts'])}; `layercake roll abort "
+        f"{roll['id']}` takes it back"
+    )
+
+
 def plan_request(options: Mapping[str, Any]) -> dict[str, Any]:
     """What of them was given, for a request. Raises InputError."""
     fields = {k: v for k, v in options.items() if v is not None}
@@ -153,8 +175,8 @@ def status(app: App, number: int | None, everything: bool, follow: bool) -> Answ
                 r["batch"] or "-",
                 r["stage"],
                 r["by"],
-                format_time(r["at"]),
-                r["reason"],
+                format_time(r["at"] if r.get("starts") is None else r["starts"]),
+                r["reason"] or _left(r).removeprefix(", "),
             ]
             for r in answer["rolls"]
         ]
@@ -197,11 +219,17 @@ def _only(app: App) -> int:
 def start_roll(app: App, request: dict[str, Any], wait: bool, timeout: float) -> Answer:
     """Begins a roll in batches and follows it. The exit code says whether all is well."""
     answer = app.head.post("/v1/rolls", {**request, "by": current_user()})
-    return (
-        follow_roll(app, int(answer["roll"]["id"]), timeout)
-        if wait
-        else Answer(answer, roll_line(answer["roll"]))
-    )
+    return follow_begun(app, answer, wait, timeout)
+
+
+def follow_begun(app: App, answer: Roll, wait: bool, timeout: float) -> Answer:
+    """Follows the roll of an answer, unless it begins later or nobody waits for it."""
+    view = answer["roll"]
+    if view["state"] == "scheduled":
+        return Answer(answer, scheduled_line(view))
+    if wait:
+        return follow_roll(app, int(view["id"]), timeout)
+    return Answer(answer, roll_line(view))
 
 
 def follow_roll(app: App, number: int, timeout: float) -> Answer:
@@ -230,6 +258,8 @@ def follow_rolls(app: App, begun: Sequence[Roll], timeout: float) -> Answer:
 
 def begun_line(roll: Roll) -> str:
     """A roll that the head has begun by itself, in a line."""
+    if roll.get("starts") is not None:
+        return f"{fold(roll['nodes'])}: {scheduled_line(roll)}"
     return (
         f"roll {roll['id']}: {fold(roll['nodes'])}; see `layercake roll status {roll['id']} "
         "--follow`"
@@ -239,6 +269,8 @@ def begun_line(roll: Roll) -> str:
 def roll_line(view: Roll) -> str:
     """A roll in a line."""
     counts = ", ".join(f"{view['counts'][k]} {k}" for k in _ORDER if view["counts"].get(k))
+    if view["state"] == "scheduled":
+        counts = f"{view['nodes_total']} nodes, from {format_time(view['starts'])} on"
     return f"{_where(view)}; {counts}" + (f": {view['reason']}" if view["reason"] else "")
 
 
@@ -299,9 +331,15 @@ def _picture(view: Roll, elapsed: float, out: Output) -> list[str]:
     title = out.styled(clean(_where(view)), BOLD)
     return [
         title,
-        f"{bar} {done} of {total} nodes, {format_duration(elapsed)}",
+        f"{bar} {done} of {total} nodes, {format_duration(elapsed)}{_left(view)}",
         *out.table_lines(_COUNTS, rows),
     ]
+
+
+def _left(view: Roll) -> str:
+    """How long a roll still takes, as far as that can be said."""
+    left = view.get("left_s")
+    return "" if left is None else f", about {format_duration(left)} left"
 
 
 def roll_request(

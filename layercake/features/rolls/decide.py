@@ -92,7 +92,8 @@ def pause(roll: Roll, by: str, now: float) -> Steps:
     """No node begins to switch from now on; those that do, end that. Raises Refused if it cannot be
     paused."""
     if roll.state not in (Phase.STAGING, Phase.ROLLING):
-        raise Refused(f"cannot pause roll {roll.id}: it is {roll.state.value}")
+        hint = f"`layercake roll abort {roll.id}` takes it back" if roll.scheduled else ""
+        raise Refused(f"cannot pause roll {roll.id}: it is {roll.state.value}", hint=hint)
     note = Note("", events.ROLL_PAUSED, f"roll {roll.id}: paused by {by}")
     return replace(roll, state=Phase.PAUSED, reason=f"paused by {by}"), (note,)
 
@@ -115,6 +116,18 @@ def abort(roll: Roll, by: str, now: float) -> Steps:
     turn = _Turn(roll, now)
     turn.end(Phase.ABORTED, f"aborted by {by}")
     return turn.result()
+
+
+def give_up(roll: Roll, why: str, now: float) -> Steps:
+    """Ends one that could not begin. Raises Refused if it has."""
+    if not roll.scheduled:
+        raise Refused(f"cannot give up roll {roll.id}: it is {roll.state.value}")
+    turn = _Turn(roll, now)
+    turn.end(Phase.FAILED, why)
+    return turn.result()
+
+
+ORDERS = {"pause": pause, "resume": resume, "abort": abort, "give up": give_up}
 
 
 class _Turn(RollObserver):

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from layercake.fleet.persistence.schema import RESTORE_HINT
 from layercake.fleet.store import WantedImage
 from layercake.kraken.errors import InputError
 from layercake.kraken.events import EventKind, Severity
@@ -41,6 +42,7 @@ ABSENT_S = 90.0
 class Phase(StrEnum):
     """The state of a roll."""
 
+    SCHEDULED = "scheduled"
     STAGING = "staging"
     ROLLING = "rolling"
     PAUSED = "paused"
@@ -168,7 +170,8 @@ class Roll(msgspec.Struct, frozen=True):
     before it began: a clock may step in the middle of a roll. What follows from the nodes is
     carried along, as to look at all of 100,000 takes long: `stands`, how many are how ({}: not
     counted yet), `here`, the same of the present batch, and `wake`, before which none has a
-    deadline."""
+    deadline. `starts`: it was asked to begin at this time, in seconds since the epoch; until then
+    it is SCHEDULED, and has the image that it replaces in `replaces`."""
 
     id: int
     by: str
@@ -190,11 +193,18 @@ class Roll(msgspec.Struct, frozen=True):
     stands: dict[str, int] = {}
     wake: float = 0.0
     here: dict[str, int] = {}
+    starts: float | None = None
+    replaces: str | None = None
 
     @property
     def over(self) -> bool:
         """Whether it has ended."""
         return self.state in OVER
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether it has yet to begin."""
+        return self.state is Phase.SCHEDULED
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
@@ -268,6 +278,32 @@ class Note(msgspec.Struct, frozen=True):
 Action: TypeAlias = Stage | Switch | Revert | Unstage | Note
 
 
+_LATER = "laterroll/"
+_PREFIXES = {Kind.IMAGES: "roll/", Kind.BOOT: "bootroll/", Kind.AGENT: "bootroll/"}
+"""Rolls of boot sets and agents stand apart: an older head would take them for rolls of images. So
+do those that have yet to begin, which one before them knew nothing of."""
+DOCUMENTS = (_LATER, "roll/", "bootroll/")
+"""How the names of the documents begin that rolls stand in; one that has begun counts more."""
+
+
+def document_of(roll: Roll) -> str:
+    """The document that a roll stands in."""
+    return f"{_LATER if roll.scheduled else _PREFIXES[roll.kind]}{roll.id}"
+
+
+def scheduled_document(roll: Roll) -> str:
+    """The one that it stood in before it began."""
+    return f"{_LATER}{roll.id}"
+
+
+def read_document(key: str, data: bytes) -> Roll:
+    """A roll out of its document. Raises InputError if it is damaged."""
+    try:
+        return msgspec.msgpack.decode(data, type=Roll)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {key} in the database: {error}", hint=RESTORE_HINT) from None
+
+
 def counted(nodes: Iterable[NodeRoll]) -> dict[str, int]:
     """How many nodes are how."""
     return {str(state): count for state, count in Counter([n.state for n in nodes]).items()}
@@ -286,6 +322,7 @@ def describe(roll: Roll) -> dict[str, Any]:
         "kind": roll.kind.value,
         "counts": {state: count for state, count in stands.items() if count},
         "ended": roll.ended,
+        "starts": roll.starts,
         "batch": roll.batch,
         "stage": roll.stages[min(roll.stage, len(roll.stages) - 1)],
         "stages": list(roll.stages),

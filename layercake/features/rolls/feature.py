@@ -6,6 +6,7 @@ from layercake.api.delegation import Delegations
 from layercake.features.guard.guard import Guard
 from layercake.features.rolls import subjects
 from layercake.features.rolls.facts import Kind
+from layercake.features.rolls.later.schedule import RollSchedule
 from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.operations import RollRequests
 from layercake.features.rolls.routes import RollRoutes
@@ -46,11 +47,18 @@ def _start(kernel: Kernel) -> Running:
         rolls,
         Delegations(kernel.section("delegated")),
     )
+    schedule = RollSchedule(rolls, kernel.store.wall)
+    schedule.begins(Kind.IMAGES, operations.begin)
+
+    def tick() -> None:
+        rolls.tick()
+        schedule.tick()
+
     return Running(
-        (rolls, operations),
+        (rolls, operations, schedule),
         load=rolls.load,
-        tick=rolls.tick,
-        loops=(rolls.run,),
+        tick=tick,
+        loops=(rolls.run, schedule.run),
         routes=(RollRoutes(operations, rolls, kernel.store),),
         stops_changed=rolls.touch,
     )

@@ -15,14 +15,15 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from layercake.agents.sync import Sync
-from layercake.base.clock import Clock
+from layercake.base.clock import Clock, show_time
 from layercake.features.rolls import decide
 from layercake.features.rolls.facts import (
+    DOCUMENTS,
     ENDED,
     Action,
     Kind,
@@ -31,22 +32,23 @@ from layercake.features.rolls.facts import (
     NodeRoll,
     Note,
     Phase,
-    Plan,
     Revert,
     Roll,
     Stage,
     Switch,
+    document_of,
+    read_document,
+    scheduled_document,
 )
 from layercake.features.rolls.observe import replace
-from layercake.features.rolls.places import places
+from layercake.features.rolls.places import Terms, nodes_of, places
 from layercake.features.rolls.subjects import Subject
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.persistence.database import Database
-from layercake.fleet.persistence.schema import RESTORE_HINT
 from layercake.fleet.store import Record, Store, WantedImage
 from layercake.fleet.transaction import Origin, Transaction
-from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
+from layercake.kraken.errors import LayercakeError, NotFound, Refused
 
 log = logging.getLogger("layercake.rolls")
 KEEP = 30
@@ -58,9 +60,6 @@ least: a step of 100,000 nodes takes a while."""
 SLICE_S = 0.002
 """How long the rolls work at a stretch, when there is much to do, before the rest of the head has
 its turn."""
-_PREFIX = "roll/"
-_PREFIX_BOOT = "bootroll/"
-"""Rolls of boot sets and agents stand apart: an older head would take them for rolls of images."""
 STEP = 200
 """How many nodes are looked at in one step of a roll: of a thousand it held the loop for 40 ms."""
 AGAIN_S = 1.0
@@ -126,16 +125,11 @@ class Rolls:
     def load(self) -> None:
         """Takes the rolls over that an earlier head left. Its nodes are looked at anew, each.
         Raises InputError if one is damaged."""
-        for key, data in (
-            self._database.documents(_PREFIX) | self._database.documents(_PREFIX_BOOT)
-        ).items():
-            try:
-                roll = msgspec.msgpack.decode(data, type=Roll)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise InputError(
-                    f"cannot read {key} in the database: {error}", hint=RESTORE_HINT
-                ) from None
-            self._rolls[roll.id] = roll if roll.over else decide.resumed(roll, self._clock())
+        for prefix in DOCUMENTS:
+            for key, data in self._database.documents(prefix).items():
+                roll = read_document(key, data)
+                still = roll.over or roll.scheduled
+                self._rolls[roll.id] = roll if still else decide.resumed(roll, self._clock())
         self._rolls = dict(sorted(self._rolls.items()))
         for roll in self.active():
             self._register(roll)
@@ -182,7 +176,7 @@ class Rolls:
             if (record := self._uninformed(key)) is not None and self._sync.speaks(record):
                 self._sync.push(record)
                 self._told[key] = now
-        if self._unstage or any(not roll.over for roll in self._rolls.values()):
+        if self._unstage or self.active():
             self._due = True
             self._wake.set()
 
@@ -356,19 +350,21 @@ class Rolls:
 
     def _write(self, transaction: Transaction, roll: Roll) -> None:
         """The roll is so."""
-        transaction.documents[_key(roll)] = partial(msgspec.msgpack.encode, roll)
+        transaction.documents[document_of(roll)] = partial(msgspec.msgpack.encode, roll)
+        if roll.starts is not None and not roll.scheduled:
+            transaction.documents[scheduled_document(roll)] = bytes
         transaction.after(self._rolls.__setitem__, roll.id, roll)
 
     def _forget_old(self) -> None:
         over = [number for number, roll in self._rolls.items() if roll.over]
         for number in over[:-KEEP]:
-            self._store.documents[_key(self._rolls.pop(number))] = bytes
+            self._store.documents[document_of(self._rolls.pop(number))] = bytes
 
     # -- what people ask for
 
     def active(self) -> list[Roll]:
         """The rolls that are under way or paused."""
-        return [roll for roll in self._rolls.values() if not roll.over]
+        return [roll for roll in self._rolls.values() if not (roll.over or roll.scheduled)]
 
     def all(self) -> list[Roll]:
         """All rolls that are kept, newest first."""
@@ -383,9 +379,10 @@ class Rolls:
                 f"cannot find roll {number}", hint="see `layercake roll status`"
             ) from None
 
-    def number(self) -> int:
-        """The number of the next roll."""
-        return max(self._rolls, default=0) + 1
+    def number(self, transaction: Transaction) -> int:
+        """The number of the next roll that a draft begins; several may begin together."""
+        begun = sum(key.startswith(DOCUMENTS) for key in transaction.documents)
+        return max(self._rolls, default=0) + 1 + begun
 
     def refuse(self, records: Iterable[Record], what: str) -> None:
         """Raises Refused if a roll that is not over has one of the nodes: two would fight over
@@ -407,8 +404,10 @@ class Rolls:
         return {i.digest for roll in self.active() for images in roll.sets for i in images}
 
     def image_names(self) -> dict[str, int]:
-        """The names of those images, with a roll that needs each."""
-        return {i.name: roll.id for roll in self.active() for images in roll.sets for i in images}
+        """The names of those images, and of what rolls that begin later go to, with a roll that
+        needs each."""
+        later = {roll.image: roll.id for roll in self._rolls.values() if roll.scheduled}
+        return later | {i.name: r.id for r in self.active() for images in r.sets for i in images}
 
     async def start(
         self,
@@ -416,26 +415,15 @@ class Rolls:
         records: list[Record],
         image: str,
         target: Target,
-        plan: Plan,
-        stages: Mapping[str, int],
-        names: tuple[str, ...],
-        by: str,
-        *,
-        inventory: bool = False,
+        terms: Terms,
     ) -> Roll:
-        """Begins a roll of nodes, each to its `target`; `stages` says in which of the stages
-        `names` a node is, by its id. With `inventory` it carries an inventory out.
-
-        Raises Refused if another roll has one of them. The roll begins when the draft is on disk.
-        """
+        """Begins a roll of nodes, each to its `target`. Raises Refused if another roll has one of
+        them. The roll begins when the draft is on disk."""
         takes_s = self._subjects[Kind.IMAGES].takes_s
         sets, nodes = await places(
-            records, stages, target, lambda r: r.running or r.wanted, takes_s
+            records, terms.stages, target, lambda r: r.running or r.wanted, takes_s
         )
-        return self._begin(
-            transaction,
-            Roll(0, by, self._store.wall(), image, plan, names, sets, nodes, inventory=inventory),
-        )
+        return self._begin(transaction, terms.roll(self._store.wall(), image, nodes, sets=sets))
 
     async def start_boots(
         self,
@@ -444,28 +432,22 @@ class Rolls:
         kind: Kind,
         name: str,
         before: Callable[[Record], str],
-        plan: Plan,
-        stages: Mapping[str, int],
-        names: tuple[str, ...],
-        by: str,
+        terms: Terms,
     ) -> Roll:
         """The same to a boot set, or its agent; `before` is the one that a node goes back to."""
         found, nodes = await places(
-            records, stages, lambda record: name, before, self._subjects[kind].takes_s
+            records, terms.stages, lambda record: name, before, self._subjects[kind].takes_s
         )
         return self._begin(
-            transaction,
-            Roll(0, by, self._store.wall(), name, plan, names, (), nodes, kind=kind, boots=found),
+            transaction, terms.roll(self._store.wall(), name, nodes, kind=kind, boots=found)
         )
 
     def _begin(self, transaction: Transaction, roll: Roll) -> Roll:
-        self.refuse(
-            (record for key in roll.nodes if (record := self._store.find(key)) is not None), "roll"
-        )
-        begun = sum(
-            key.startswith((_PREFIX, _PREFIX_BOOT)) for key in transaction.documents
-        )  # several may begin together
-        roll = replace(roll, id=self.number() + begun, after=self._store.newest_event)
+        self.refuse(nodes_of(roll, self._store), "roll")
+        if roll.id and not self.get(roll.id).scheduled:
+            raise Refused(f"cannot begin roll {roll.id}: it was taken back")
+        number = roll.id or self.number(transaction)
+        roll = replace(roll, id=number, after=self._store.newest_event)
         self._write(transaction, roll)
         transaction.what = f"roll {roll.id} of {len(roll.nodes)} nodes to {roll.image}"
         text = f"{transaction.what}, by {roll.by}"
@@ -473,23 +455,36 @@ class Rolls:
         transaction.after(self._register, roll)
         return roll
 
+    def schedule(
+        self,
+        transaction: Transaction,
+        records: Iterable[Record],
+        image: str,
+        terms: Terms,
+        **fields: Any,
+    ) -> Roll:
+        """Puts down that a roll begins at a time, `starts` (schedule.py). Its nodes are free for
+        others until then."""
+        nodes = {r.node.id: NodeRoll(r.name, terms.stages.get(r.node.id, 0), 0, 0) for r in records}
+        roll = terms.roll(self._store.wall(), image, nodes, **fields)
+        roll = replace(roll, id=self.number(transaction), state=Phase.SCHEDULED)
+        self._write(transaction, roll)
+        text = f"roll {roll.id} of {len(nodes)} nodes to {image} begins "
+        text += f"{show_time(roll.starts or 0.0)}, by {roll.by}"
+        transaction.event(None, events.ROLL_SCHEDULED, text, data={"roll": roll.id})
+        return roll
+
     async def order(self, number: int, what: str, by: str) -> Roll:
-        """Pauses, resumes or aborts a roll. Raises Refused when its state does not allow that."""
-        orders = {"pause": decide.pause, "resume": decide.resume, "abort": decide.abort}
+        """Pauses, resumes or aborts a roll; `give up` ends one that could not begin, `by` says why.
+        Raises Refused when its state does not allow that."""
         async with self._turn:
             self._since = time.perf_counter()
-            roll = self.get(number)
             async with self._desire.transaction(revises=False) as transaction:
-                told = await self._carry_out(
-                    transaction, roll, *orders[what](roll, by, self._clock())
-                )
+                roll = self.get(number)
+                steps = decide.ORDERS[what](roll, by, self._clock())
+                told = await self._carry_out(transaction, roll, *steps)
             if self.active():
                 self._due = True
                 self._wake.set()
             await self._push(told)
             return self._rolls[number]
-
-
-def _key(roll: Roll) -> str:
-    """The document that a roll stands in."""
-    return f"{_PREFIX if roll.kind is Kind.IMAGES else _PREFIX_BOOT}{roll.id}"

@@ -13,6 +13,7 @@ import msgspec
 from layercake.agents.sync import Sync
 from layercake.api.caller import said_by
 from layercake.api.delegation import Delegations
+from layercake.base.clock import parse_moment, show_time
 from layercake.features.guard.guard import Guard
 from layercake.features.rolls.facts import (
     REST_STAGE,
@@ -24,20 +25,25 @@ from layercake.features.rolls.facts import (
 )
 from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.module import HEALTH_MAX_S
-from layercake.features.rolls.policy import Wish, moves, plan_for, runs, settings_of
+from layercake.features.rolls.places import Terms, nodes_of
+from layercake.features.rolls.policy import Wish, moves, policies, runs, settings_of
+from layercake.features.rolls.views import begun_view
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState, check_set
 from layercake.fleet.store import Record, Store, WantedImage
 from layercake.fleet.table import Table
-from layercake.fleet.transaction import Transaction
+from layercake.fleet.transaction import Origin, Transaction
 from layercake.kernel.slices import slowly
 from layercake.kraken.errors import InputError, Refused
+
+FURTHEST_S = 366 * 86400.0
+"""Seconds until a roll may begin: what is further away is a slip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A roll as it was asked for. Amounts are "5" or "10%", "" for none; `stages` are inventory
-    groups, in order."""
+    groups, in order. `at`: when it begins, a time with its zone; "" for now."""
 
     image: str
     replace: str | None = None
@@ -49,6 +55,7 @@ class Ask:
     on_stage_failure: OnStageFailure = "skip"
     stages: tuple[str, ...] = ()
     by: str = ""
+    at: str = ""
 
 
 def plan_of(ask: Ask) -> Plan:
@@ -120,6 +127,27 @@ def names_after(record: Record, image: str, replace: str | None) -> tuple[str, .
     )
 
 
+def starts_at(text: str, now: float) -> float | None:
+    """When a roll is to begin, in seconds since the epoch; None for "", which is now. Raises
+    InputError for a time that has passed, or that is over a year away."""
+    if not text:
+        return None
+    starts = parse_moment(text)
+    if not now < starts < now + FURTHEST_S:
+        why = "that has passed" if starts <= now else "that is over a year away"
+        raise InputError(
+            f"cannot begin a roll at {show_time(starts)}: {why}",
+            hint=f"it is {show_time(now)} on the head",
+        )
+    return starts
+
+
+def terms_of(roll: Roll) -> Terms:
+    """On which terms a roll that was scheduled goes."""
+    stages = {key: node.stage for key, node in roll.nodes.items()}
+    return Terms(roll.plan, roll.by, stages, roll.stages, number=roll.id, starts=roll.starts)
+
+
 def with_batches(plan: Plan, records: Iterable[Record], settings: Mapping[str, Any]) -> Plan:
     """A plan that says nothing of batches lets a whole stage switch at once: many running nodes get
     the site's batches."""
@@ -157,12 +185,14 @@ class RollRequests:
             self._delegations.refuse_images(groups, [self._desire.image(image)])
 
     async def change(
-        self, text: str, image: str, replace: str | None, *, by: str
+        self, text: str, image: str, replace: str | None, *, by: str, at: str = ""
     ) -> dict[str, Any]:
         """Wants another image on nodes: at once if few of them run something, else by rolls, one
-        for each policy among them. Raises InputError and Refused; nothing has changed then."""
+        for each policy among them; by rolls in any case if they begin `at` a time. Raises
+        InputError and Refused; nothing has changed then."""
         desire = self._desire
         settings = settings_of(self._table.settings)
+        starts = starts_at(at, self._store.wall())
         async with desire.transaction(revises=False) as transaction:
             records = self._store.select(text)
             new = desire.image(image)
@@ -172,24 +202,23 @@ class RollRequests:
                 for r in records
                 if self._differs(r, new, replace)
             ]
-            many = bool(moves(wishes, settings))
-            plans: dict[Plan, list[Record]] = {}
-            if many:
+            rolled = records
+            if starts is None:
+                rolled = [w.record for w in wishes] if moves(wishes, settings) else []
+            if rolled and starts is None:
                 self._rolls.refuse(records, "roll")
-                for wish in wishes:
-                    plans.setdefault(plan_for(wish.node, settings), []).append(wish.record)
             begun = [
-                await self._begin(transaction, some, image, replace, plan, {}, (REST_STAGE,), by)
-                for plan, some in plans.items()
+                await self._begin(
+                    transaction, some, image, replace, Terms(plan, said_by(by), starts=starts)
+                )
+                for plan, some in policies(rolled, settings).items()
             ]
-        if not many:
+        if not rolled:
             return {**await self.at_once(text, image, replace, by), "rolls": []}
         return {
             "nodes": [r.name for r in records],
             "passed_over": [],
-            "rolls": [
-                {"id": roll.id, "nodes": [n.name for n in roll.nodes.values()]} for roll in begun
-            ],
+            "rolls": [begun_view(roll) for roll in begun],
         }
 
     @staticmethod
@@ -246,17 +275,27 @@ class RollRequests:
         return records, stopped
 
     async def start(self, text: str, ask: Ask) -> Roll:
-        """Begins a roll: staged, in batches, with gates. Raises InputError and Refused; nothing has
-        changed then."""
+        """Begins a roll: staged, in batches, with gates; or has one begin later. Raises InputError
+        and Refused; nothing has changed then."""
+        starts = starts_at(ask.at, self._store.wall())
         async with self._desire.transaction(revises=False) as transaction:
             records = self._store.select(text)
             self._desire.image(ask.image)
             check_replace(records, ask.replace)
             stages, names = stages_of(records, ask.stages)
             plan = with_batches(plan_of(ask), records, self._table.settings)
-            return await self._begin(
-                transaction, records, ask.image, ask.replace, plan, stages, names, ask.by
-            )
+            terms = Terms(plan, said_by(ask.by), stages, names, starts=starts)
+            return await self._begin(transaction, records, ask.image, ask.replace, terms)
+
+    async def begin(self, roll: Roll) -> None:
+        """Begins a roll whose time has come, with the nodes that are still there. Raises NotFound,
+        InputError and Refused; it has not begun then."""
+        async with self._desire.transaction(revises=False) as transaction:
+            transaction.origin = Origin(roll.by, how=f"roll {roll.id}, scheduled")
+            records = nodes_of(roll, self._store)
+            self._desire.image(roll.image)
+            check_replace(records, roll.replaces)
+            await self._begin(transaction, records, roll.image, roll.replaces, terms_of(roll))
 
     async def _begin(
         self,
@@ -264,10 +303,7 @@ class RollRequests:
         records: list[Record],
         image: str,
         replace: str | None,
-        plan: Plan,
-        stages: dict[str, int],
-        names: tuple[str, ...],
-        by: str,
+        terms: Terms,
     ) -> Roll:
         wanted = self._desire.image
         held = {image: wanted(image)}
@@ -284,7 +320,7 @@ class RollRequests:
             sets[tuple(i.name for i in images)] = images
         for images in sets.values():
             check_set(images)
+        if terms.starts is not None and not terms.number:
+            return self._rolls.schedule(transaction, records, image, terms, replaces=replace)
         self._guard.refuse_frozen(records, "roll")
-        return await self._rolls.start(
-            transaction, records, image, target, plan, stages, names, said_by(by)
-        )
+        return await self._rolls.start(transaction, records, image, target, terms)

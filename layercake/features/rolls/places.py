@@ -1,16 +1,53 @@
-"""Where a roll takes its nodes to, and back to, as it begins: put down once for all nodes that have
-the same."""
+"""What a roll consists of as it begins: on which terms it goes, and where it takes its nodes to and
+back to, put down once for all nodes that have the same."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from layercake.features.rolls.facts import NodeRoll
-from layercake.fleet.store import Record
+from layercake.features.rolls.facts import REST_STAGE, NodeRoll, Plan, Roll
+from layercake.fleet.store import Record, Store
 from layercake.kernel.slices import slowly
 
 Content = TypeVar("Content")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a roll is to go, and who asks. `stages` says in which of the stages `names` a node is, by
+    its id. With `inventory` it carries an inventory out. `number`: it is the one that was scheduled
+    as that; `starts`: when it is to begin, in seconds since the epoch."""
+
+    plan: Plan
+    by: str
+    stages: Mapping[str, int] = field(default_factory=dict)
+    names: tuple[str, ...] = (REST_STAGE,)
+    inventory: bool = False
+    number: int = 0
+    starts: float | None = None
+
+    def roll(self, at: float, image: str, nodes: dict[str, NodeRoll], **fields: Any) -> Roll:
+        """A roll of these nodes that was asked for `at` a time; `fields` are others of Roll."""
+        return Roll(
+            self.number,
+            self.by,
+            at,
+            image,
+            self.plan,
+            self.names,
+            fields.pop("sets", ()),
+            nodes,
+            inventory=self.inventory,
+            starts=self.starts,
+            **fields,
+        )
+
+
+def nodes_of(roll: Roll, store: Store) -> list[Record]:
+    """The nodes of a roll that are still in the inventory."""
+    return [record for key in roll.nodes if (record := store.find(key)) is not None]
 
 
 async def places(

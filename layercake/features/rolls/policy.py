@@ -80,6 +80,14 @@ def plan_for(node: Node, settings: RollSettings) -> Plan:
     )
 
 
+def policies(records: Iterable[Record], settings: RollSettings) -> dict[Plan, list[Record]]:
+    """The nodes that each policy is for."""
+    found: dict[Plan, list[Record]] = {}
+    for record in records:
+        found.setdefault(plan_for(record.node, settings), []).append(record)
+    return found
+
+
 def _amount(text: str) -> Amount | None:
     return parse_amount("batch", text) if text else None
 

@@ -29,6 +29,7 @@ class RollStart(msgspec.Struct, forbid_unknown_fields=True):
     something, they go as config.yaml says (`rolls`). `canary` nodes go first, alone. A node passes
     the gate when it was well for `health_timeout_s` after its switch. `stages` are groups of the
     inventory, in order; the last may be "all". `by` says who asks.
+    `at`: when it begins, by RFC 3339 with a zone; empty means now.
     """
 
     range: str
@@ -42,6 +43,7 @@ class RollStart(msgspec.Struct, forbid_unknown_fields=True):
     on_stage_failure: Literal["skip", "fail"] = "skip"
     stages: list[str] = []
     by: str = ""
+    at: str = ""
 
 
 class RollOrder(msgspec.Struct, forbid_unknown_fields=True):
@@ -63,6 +65,7 @@ def ask_of(request: web.Request, body: RollStart) -> Ask:
         body.on_stage_failure,
         tuple(body.stages),
         request[CALLER].by(body.by),
+        body.at,
     )
 
 
@@ -88,7 +91,7 @@ class RollRoutes:
 
     @route("POST", "/v1/rolls", Role.OPERATOR, Reach.RANGE, body=RollStart, returns=OneRoll)
     async def start(self, request: web.Request, body: RollStart) -> Any:
-        """Roll nodes to an image, in batches with gates."""
+        """Roll nodes to an image, in batches with gates, now or at a time."""
         self._rolls.permit(body.image, request[CALLER].groups)
         return {
             "roll": roll_view(

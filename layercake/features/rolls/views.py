@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from layercake.features.rolls.facts import NodePhase, NodeRoll, Roll, describe
+from layercake.features.rolls.facts import (
+    ENDED,
+    NodePhase,
+    NodeRoll,
+    Phase,
+    Roll,
+    counted,
+    describe,
+)
 from layercake.fleet.store import Record, Store
 
 SHOWS = ("all", "open", "none")
@@ -17,6 +25,7 @@ def roll_view(
     """A roll as the API shows it, with all of its nodes, those that are not done (open), or none of
     them. `brief`: for viewers, without reasons, which may quote what a container or a BMC said."""
     view = describe(roll) | ({"reason": ""} if brief else {})
+    view["left_s"] = left_s(roll, store.wall())
     if nodes == "none":
         return view
     chosen = [
@@ -24,6 +33,23 @@ def roll_view(
     ]
     told = {"reason": "", "trouble": ""} if brief else {}
     return {**view, "nodes": [_row(roll, node, store.find(key)) | told for key, node in chosen]}
+
+
+def begun_view(roll: Roll) -> dict[str, Any]:
+    """A roll that a request began, or has begin later."""
+    names = [node.name for node in roll.nodes.values()]
+    return {"id": roll.id, "nodes": names, "starts": roll.starts}
+
+
+def left_s(roll: Roll, now: float) -> float | None:
+    """About how many seconds a roll still takes, at the pace that it has had since it began; None
+    before a node is through, and while it stands still."""
+    counts = roll.stands or counted(roll.nodes.values())
+    done = counts.get(NodePhase.DONE, 0)
+    if roll.state is not Phase.ROLLING or not done:
+        return None
+    left = len(roll.nodes) - sum(counts.get(state, 0) for state in ENDED)
+    return max(0.0, now - roll.at) * left / done
 
 
 def _row(roll: Roll, node: NodeRoll, record: Record | None) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from layercake.kraken.events import EventKind
 
 def draining(rolls: Rolls) -> list[Roll]:
     """The rolls that nodes are drained for: an agent is replaced while jobs run."""
-    return [roll for roll in rolls.all() if roll.kind is not Kind.AGENT]
+    begun = [roll for roll in rolls.all() if not roll.scheduled]
+    return [roll for roll in begun if roll.kind is not Kind.AGENT]
 
 
 def _start(kernel: Kernel) -> Running:

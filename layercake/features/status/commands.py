@@ -23,10 +23,10 @@ from layercake.client.output import (
     format_time,
     parse_duration,
 )
-from layercake.features.guard.commands import outage_line
+from layercake.features.guard.commands import alarms, outage_line
 from layercake.features.rolls.commands import OVER, roll_line
 from layercake.inventory.ranges import fold
-from layercake.kraken.errors import OperationFailed
+from layercake.kraken.errors import LayercakeError, OperationFailed
 
 TITLES: Mapping[str, tuple[str, str]] = {
     "failed": ("Failed", RED),
@@ -36,6 +36,13 @@ TITLES: Mapping[str, tuple[str, str]] = {
     "security": ("Security", RED),
     "changed": ("Changed", ""),
 }
+CRITICAL = 2
+"""The exit code of what is critical, by the guidelines for plugins of Nagios."""
+CHECK_S = 10.0
+"""Seconds that a head has to answer where its health is asked for."""
+CERTIFICATE_DAYS = {"head": 3}
+"""A certificate that ends within so many days is a warning, 14 if it is not here: that of the head
+renews itself."""
 _SHOWN_NODES = 200
 """Characters of a node set; of a longer one the number is told, as what is cut off is another."""
 _TEXT = 160
@@ -202,8 +209,16 @@ def _database(view: Mapping[str, Any]) -> str:
 
 
 @command()
-def status(app: App) -> Answer:
+@click.option(
+    "--check",
+    is_flag=True,
+    help="For Nagios and the like: a line on the head itself, and the exit code 0 if it is well, 1 "
+    "with a warning, 2 if it is not well or does not answer.",
+)
+def status(app: App, check: bool) -> Answer:
     """Show how the head, its services and the nodes are."""
+    if check:
+        return _checked(app)
     answer = app.head.get("/v1/status")
     going = [one for one in app.head.get("/v1/rolls")["rolls"] if one["state"] not in OVER]
 
@@ -223,6 +238,33 @@ def status(app: App) -> Answer:
         out.table(_SERVICES, rows, empty="no services")
 
     return Answer(answer, show)
+
+
+def _checked(app: App) -> Answer:
+    """How the head itself is, for a monitoring that reads exit codes. What is wrong with nodes is
+    for `explain`."""
+    try:
+        answer = app.head.get("/v1/status", timeout=CHECK_S)
+    except LayercakeError as error:
+        return Answer({}, f"CRITICAL: {error.message}", CRITICAL)
+    found = list(_head_troubles(answer))
+    critical = [text for text, style in found if style == RED]
+    warnings = [text for text, style in found if style != RED]
+    word, code = ("CRITICAL", CRITICAL) if critical else ("WARNING", 1) if warnings else ("OK", 0)
+    text = "; ".join([*critical, *warnings]) or f"up {format_duration(answer['uptime_s'])}"
+    return Answer(answer, f"{word}: {text}", code)
+
+
+def _head_troubles(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the head itself, each with its style: RED for what is critical."""
+    yield from alarms({**answer, "guard": {"frozen": None}}, outages=False)
+    for text in answer.get("warnings") or ():
+        yield text, YELLOW
+    for certificate in answer.get("certificates") or ():
+        days = certificate["days"]
+        if days < CERTIFICATE_DAYS.get(certificate["what"], 14):
+            text = f"certificate of {certificate['what']}: {days:.0f} days"
+            yield text, YELLOW if days >= 1 else RED
 
 
 def _nodes_line(nodes: Mapping[str, Any]) -> str:

@@ -1,0 +1,1 @@
+"""Rolls that begin at a time."""
