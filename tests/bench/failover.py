@@ -1,0 +1,281 @@
+"""How long a site is without a head when the machine of its leader ends. `python -m
+tests.bench.failover [--nodes 10000] [--rounds 50]`.
+
+Two heads, an etcd of three members (one beside each head, one as witness), simulated nodes, all
+joined, in a network namespace. At a random moment of its lease (TTL 5 s) the leader's machine ends:
+its processes and its member of etcd are killed with -9. `p50_s` and `p99_s` are from then until the
+other head has answered a DHCPDISCOVER, accepted a change, and had a command carried out by a node's
+agent, whichever was last; `power_p99_s` until its first power action has reached a BMC. Then the
+killed machine comes back, and follows. `handover_p99_s` is the same as the first figure for a
+hand-over that a person asks for, without the command. `boot_s` and so on are medians of the parts.
+Times are wall times: with `calibration_s` (engine.py) beside them. Prints one JSON object last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from layercake.kraken.errors import LayercakeError
+from layercake.sim import namespace
+from layercake.sim.api import Api
+from layercake.sim.play import Options, Play, run
+from layercake.sim.screen import Screen
+from layercake.sim.site import SOCKET
+from pxe.packets import dhcp
+from pxe.packets.dhcp import DhcpPacket, MessageType
+from tests.bench._history import median, quantile
+from tests.bench.engine import calibration
+
+LOOK_S = 0.05
+LIMIT_S = 120.0
+
+
+class Bench:
+    """The heads of a simulation, by number: 0 leads first."""
+
+    def __init__(self, play: Play, rounds: int) -> None:
+        self._play = play
+        self._rounds = rounds
+        self._heads = [play.head, *play.others]
+        directory = play.directory
+        self._apis = [Api(directory / SOCKET), Api(directory / "head2" / SOCKET)]
+        address = play.settings.address
+        first, _, last = address.rpartition(".")
+        self._addresses = [address, f"{first}.{int(last) + 2}"]
+        self._relay = f"{first}.{int(last) + 9}"
+        self._random = random.Random(20261127)
+        self.parts: dict[str, list[float]] = {}
+        self.totals: list[float] = []
+        self.powers: list[float] = []
+        self.handovers: list[float] = []
+
+    # -- looking
+
+    async def until(self, what: Callable[[], Any]) -> float:
+        """Seconds until something is so, asked in a thread."""
+        began = time.monotonic()
+        while True:
+            with contextlib.suppress(LayercakeError, OSError, http.client.HTTPException):
+                if await asyncio.to_thread(what):
+                    return time.monotonic() - began
+            if time.monotonic() - began > LIMIT_S:
+                raise SystemExit(f"it was not seen in {LIMIT_S:.0f} s: {what.__qualname__}")
+            await asyncio.sleep(LOOK_S)
+
+    def converged(self, number: int) -> bool:
+        status = self._apis[number].request("GET", "/v1/status")["nodes"]
+        return bool(status["converged"] == status["total"] > 0)
+
+    def follows(self, number: int) -> bool:
+        found = self._apis[number].request("GET", "/v1/heads")
+        own = [h for h in found["heads"] if h["head"] == f"head{number + 1}"]
+        up = all(not member["trouble"] for member in found["members"])
+        return bool(up and own and not own[0]["leads"] and own[0]["entry"] == found["entry"])
+
+    def discovers(self, number: int) -> bool:
+        """Whether DHCP is answered there, a running system's: firmware of a node that runs gets no
+        answer."""
+        identity = next(iter(self._play.fleet.machines.values())).identity
+        packet = dhcp.build(
+            DhcpPacket(
+                dhcp.REQUEST,
+                self._random.getrandbits(32),
+                bytes.fromhex(identity.mac.replace(":", "")).ljust(16, b"\0"),
+                {
+                    dhcp.MESSAGE_TYPE: bytes((MessageType.DISCOVER,)),
+                    dhcp.RELAY_AGENT: b"\x05\x04" + socket.inet_aton(identity.ip),
+                },
+                hops=1,
+                giaddr=socket.inet_aton(self._relay),
+            )
+        )
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            asking.settimeout(0.1)
+            asking.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            asking.bind((self._relay, 67))
+            asking.sendto(packet, (self._addresses[number], 67))
+            return dhcp.parse(asking.recv(4096)).op == dhcp.REPLY
+
+    def changes(self, number: int) -> bool:
+        """Whether a change is accepted."""
+        text = f"r={self._random.getrandbits(30)}"
+        self._apis[number].request(
+            "PATCH", f"/v1/nodes/{self._name(0)}", {"set": {"kernel_args": text}}
+        )
+        return True
+
+    def commands(self, number: int) -> bool:
+        """Whether a node's agent carries a command out."""
+        body = {"range": self._name(1), "command": ["true"], "timeout_s": 2.0}
+        directory = self._play.directory if number == 0 else self._play.directory / "head2"
+        lines = stream(directory / SOCKET, "/v1/nodes/exec", body)
+        return any(line.get("code") == 0 or line.get("exit") == 0 for line in lines)
+
+    def _name(self, number: int) -> str:
+        return list(self._play.fleet.machines)[number]
+
+    # -- what happens
+
+    async def begin(self) -> None:
+        """All are there."""
+        await self.until(lambda: self.converged(0))
+        await self.until(lambda: self.follows(1))
+
+    async def round(self, leader: int) -> int:
+        """The leader's machine ends, and comes back; who leads then."""
+        members = self._play.members
+        assert members is not None
+        other = 1 - leader
+        await asyncio.sleep(self._random.uniform(0.0, 5.0))
+        os.killpg(self._heads[leader].pid, signal.SIGKILL)
+        members.kill(leader)
+        began = time.monotonic()
+        power = asyncio.create_task(self.first_power(other, began))
+        names = ("boot", "change", "command")
+        checks = (self.discovers, self.changes, self.commands)
+        times = await asyncio.gather(
+            *(self.until(lambda check=check: check(other)) for check in checks)  # type: ignore[misc]
+        )
+        for name, took in zip(names, times, strict=True):
+            self.parts.setdefault(name, []).append(took)
+        self.totals.append(max(times))
+        self.powers.append(await power)
+        print(f"  {[round(t, 2) for t in times]} power {self.powers[-1]:.2f}", file=sys.stderr)
+        await self.come_back(leader)
+        return other
+
+    async def first_power(self, number: int, began: float) -> float:
+        before = self._play.fleet.bmcs.commands
+        while self._play.fleet.bmcs.commands == before:
+            with contextlib.suppress(LayercakeError, OSError, http.client.HTTPException):
+                body = {"range": self._name(2), "action": "cycle"}
+                await asyncio.to_thread(self._apis[number].request, "POST", "/v1/power", body)
+            await asyncio.sleep(LOOK_S)
+            if time.monotonic() - began > LIMIT_S:
+                raise SystemExit("no power action was carried out")
+        return time.monotonic() - began
+
+    async def come_back(self, number: int) -> None:
+        members = self._play.members
+        assert members is not None
+        self._heads[number].stop()
+        members.start(number)
+        await asyncio.to_thread(members.wait)
+        self._heads[number].start()
+        await self.until(lambda: self.follows(number))
+        await self.until(lambda: self.converged(1 - number))
+
+    async def hand_over(self, leader: int) -> int:
+        """Asked for by a person."""
+        other = 1 - leader
+        began = time.monotonic()
+        body = {"head": f"head{other + 1}"}
+        await asyncio.to_thread(self._apis[leader].request, "POST", "/v1/heads/promote", body)
+        await asyncio.gather(
+            self.until(lambda: self.discovers(other)), self.until(lambda: self.changes(other))
+        )
+        self.handovers.append(time.monotonic() - began)
+        await self.until(lambda: self.follows(leader))
+        return other
+
+    async def run(self) -> dict[str, Any]:
+        """All rounds."""
+        await self.begin()
+        leader = 0
+        for _ in range(self._rounds):
+            leader = await self.round(leader)
+        for _ in range(max(2, self._rounds // 3)):
+            leader = await self.hand_over(leader)
+        return {
+            "p50_s": round(median(self.totals), 2),
+            "p99_s": round(quantile(self.totals, 0.99), 2),
+            "power_p99_s": round(quantile(self.powers, 0.99), 2),
+            "handover_p50_s": round(median(self.handovers), 2),
+            "handover_p99_s": round(quantile(self.handovers, 0.99), 2),
+            **{f"{name}_s": round(median(times), 2) for name, times in self.parts.items()},
+        }
+
+
+def stream(path: Path, where: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The lines of JSON of an answer. Raises OSError."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(5.0)
+        asking.connect(str(path))
+        data = json.dumps(body).encode()
+        head = f"POST {where} HTTP/1.0\r\nHost: head\r\nContent-Type: application/json\r\n"
+        asking.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        text = b""
+        while part := asking.recv(65536):
+            text += part
+    found = []
+    for line in text.partition(b"\r\n\r\n")[2].splitlines():
+        with contextlib.suppress(ValueError):
+            one = json.loads(line)
+            if isinstance(one, dict):
+                found.append(one)
+    return found
+
+
+async def inside(nodes: int, rounds: int) -> dict[str, Any]:
+    """In the namespace."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="lcfo") as scratch:
+        options = Options(
+            directory=str(Path(scratch) / "sim"),
+            nodes=nodes,
+            heads=2,
+            dhcp=True,
+            firmware_s=1.0,
+            kernel_s=1.0,
+        )
+        (Path(scratch) / "sim").mkdir()
+
+        async def then(play: Play) -> None:
+            found.update(await Bench(play, rounds).run())
+
+        await run(options, asyncio.Event(), Screen(every_s=30.0), then)
+    return found
+
+
+def main() -> None:
+    """Goes into a namespace of its own, and plays there."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--inside", action="store_true")
+    options = parser.parse_args()
+    if options.inside:
+        found = asyncio.run(inside(options.nodes, options.rounds))
+        print(json.dumps({"nodes": options.nodes, "rounds": options.rounds, **found}))
+        return
+    if shutil.which("etcd") is None:
+        raise SystemExit("cannot measure: there is no etcd; install etcd-server")
+    arguments = ["--nodes", str(options.nodes), "--rounds", str(options.rounds)]
+    done = subprocess.run(
+        namespace.command([sys.executable, "-m", "tests.bench.failover", "--inside", *arguments]),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(json.dumps({"calibration_s": round(calibration(), 3), **found}))
+
+
+if __name__ == "__main__":
+    main()
