@@ -43,19 +43,11 @@ class SiteHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SiteHeads:
-    """The heads of the site. `own` is this one, as it is while nothing else is said; `tell_all` has
-    all nodes told anew."""
+    """The heads of the site. `own` is this one, as it is while nothing else is said."""
 
-    def __init__(
-        self,
-        store: Store,
-        networks: SiteNetworks,
-        own: SiteHead,
-        tell_all: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, store: Store, networks: SiteNetworks, own: SiteHead) -> None:
         self._store = store
         self.networks = networks
-        self._tell_all = tell_all
         self._changed = asyncio.Event()
         self._hears: list[Callable[[int], None]] = []
         self._newest = 0
@@ -122,13 +114,19 @@ class SiteHeads:
         ]
         return {"heads": heads, "epoch": self.epoch}
 
+    def own_address(self, record: Record | None) -> str:
+        """This head's address that a node uses, as it stands before a port; the first one for a
+        node that is not known."""
+        network = None if record is None else self.networks.of(record.node)
+        return facing(self.own.addresses, network).host
+
     def boot_words(self, network: Mapping[str, Any] | None) -> list[str]:
         """The other heads, as the nodes of a network find them in what they boot by: URL@SYNC."""
         return [f"{head.url(network)}@{head.sync(network)}" for head in self.others]
 
-    async def run(self) -> None:
-        """Has nodes told whenever the heads are others, until it is cancelled."""
+    async def run(self, tell_all: Callable[[], Awaitable[None]]) -> None:
+        """Has `tell_all` tell the nodes whenever the heads are others, until it is cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
-            await self._tell_all()
+            await tell_all()

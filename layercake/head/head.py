@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from socket import socket
 
@@ -15,9 +14,7 @@ from layercake.agents.joining import Joining
 from layercake.agents.orders import PowerOrders
 from layercake.agents.pki import Authority
 from layercake.agents.sync import Sync
-from layercake.api.access import NoAccess
-from layercake.api.served import ServedRequests
-from layercake.api.server import Api, at_once
+from layercake.api.server import Api
 from layercake.base.clock import Clock, steady_clock
 from layercake.base.secrets import Vault
 from layercake.fleet.desired import DesiredState
@@ -28,12 +25,12 @@ from layercake.fleet.site_heads import SiteHeads
 from layercake.fleet.store import Store
 from layercake.head.features import FEATURES
 from layercake.head.life import Life
-from layercake.head.loading import load_modules, own_head, section, served_address
+from layercake.head.loading import load_modules, own_head, section_reader
+from layercake.head.serving import make_api
 from layercake.head.settings import DATABASE, Settings
 from layercake.heads.site import SharedSite
 from layercake.kernel.feature import Feature
 from layercake.kernel.kernel import Kernel, Part
-from layercake.kernel.lag import Lag
 from layercake.kernel.membership import Membership
 from layercake.kernel.node_door import NodeDoor
 from layercake.kernel.running import RunningFeatures
@@ -62,9 +59,7 @@ class Head:
         self.database = Database(data_dir / DATABASE, self.clock, site)
         self.authority = Authority(data_dir / "pki", settings.certificates.days)
         self.networks = SiteNetworks()
-        self.heads = SiteHeads(
-            self.store, self.networks, own_head(settings), lambda: self.kernel.heads_changed()
-        )
+        self.heads = SiteHeads(self.store, self.networks, own_head(settings))
         self.vault = Vault(settings.secrets_in(data_dir), environ)
         self.joining = Joining(
             self.store,
@@ -98,9 +93,8 @@ class Head:
     def _make_fleet(self) -> None:
         """The engine, who talks to the nodes, and who hears what modules say."""
         store = self.store
-        modules = self.modules
         decide = self.features.decisions
-        self.engine = Engine(store, modules.effects, self.clock, gate=lambda: decide.gate)
+        self.engine = Engine(store, self.modules.effects, self.clock, gate=lambda: decide.gate)
         self.sync = Sync(
             store,
             self.heads,
@@ -113,19 +107,18 @@ class Head:
             decide.node_spoke,
         )
         self.listener = ModuleListener(
-            store, self.table, self.engine, self.sync, self.joining, modules, decide.claimed
+            store, self.table, self.engine, self.sync, self.joining, self.modules, decide.claimed
         )
         self.desire = DesiredState(store, self.engine, self.database, self.table, decide.image)
         self.membership = Membership(
-            store, self.table, modules, self.joining, self.sync, self.features
+            store, self.table, self.modules, self.joining, self.sync, self.features
         )
 
     def _make_kernel(self) -> Kernel:
         return Kernel(
             self.data_dir,
             self.settings,
-            partial(section, self.settings),
-            partial(served_address, self.settings.own_networks, self.store, self.networks),
+            section_reader(self.settings),
             self.clock,
             self.store,
             self.table,
@@ -137,15 +130,12 @@ class Head:
             NodeRequests(self.store, self.sync),
             NodeLink(self.authority, self.heads),
             self.authority,
-            self.networks,
             self.heads,
             self.vault,
             self.modules,
             self.listener.manual_power,
             PowerOrders(self.store, self.engine, self.desire, self.sync, self.clock),
             self.membership,
-            Lag(),
-            ServedRequests(),
             self.features,
             self.site,
         )
@@ -156,17 +146,4 @@ class Head:
 
     def api(self, *inherited: socket) -> Api:
         """What serves people and nodes; `inherited` are listening sockets that it serves, too."""
-        access = self.features.access or NoAccess()
-        routes = self.features.routes()
-        settled = at_once if self.site is None else self.site.wait_until_copied
-        return Api(
-            self.settings,
-            self.store,
-            self.authority,
-            access,
-            routes,
-            self.nodes,
-            self.kernel.served,
-            inherited,
-            settled,
-        )
+        return make_api(self.settings, self.kernel, self.nodes, inherited)

@@ -66,7 +66,7 @@ class Life:
             self.periodic(),
             kernel.database.run(kernel.store),
             kernel.lag.run(kernel.store),
-            kernel.heads.run(),
+            kernel.heads.run(kernel.heads_changed),
             *kernel.running.loops(),
             process.gc_loop(),
         )

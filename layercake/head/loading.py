@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from layercake.fleet.networks import SiteNetworks
 from layercake.fleet.site_heads import SiteHead
-from layercake.fleet.store import Store
 from layercake.fleet.table import Table
 from layercake.head import modules
 from layercake.head.settings import Settings
 from layercake.moduleapi.module import Module
-from layercake.moduleapi.network import HeadAddress, facing
 from layercake.modules import declared
 from layercake.modules.manager import Launch, launch_of
 
@@ -57,10 +54,15 @@ def _taken(own: Module, of_site: Iterable[Module]) -> bool:
     return False
 
 
-def section(settings: Settings, name: str) -> Any:
-    """The settings of a module of the appliance, or of a feature."""
-    module = next((m for m in modules.built_in() if m.section == name), None)
-    return getattr(settings, name) if module is None else settings.of(module)
+def section_reader(settings: Settings) -> Callable[[str], Any]:
+    """What gives the settings of a module of the appliance, or of a feature, by the section's
+    name."""
+
+    def section(name: str) -> Any:
+        module = next((m for m in modules.built_in() if m.section == name), None)
+        return getattr(settings, name) if module is None else settings.of(module)
+
+    return section
 
 
 def own_head(settings: Settings) -> SiteHead:
@@ -71,11 +73,3 @@ def own_head(settings: Settings) -> SiteHead:
         api_port=settings.api_port,
         sync_port=settings.sync.port,
     )
-
-
-def served_address(
-    heads: Sequence[HeadAddress], store: Store, networks: SiteNetworks, node: str
-) -> str:
-    """The head's address that a node uses, as it stands before a port, by the node's id."""
-    record = store.find(node)
-    return facing(heads, None if record is None else networks.of(record.node)).host

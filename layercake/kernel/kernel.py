@@ -83,14 +83,12 @@ class SiteSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """`section` gives the settings of a module or a feature, `serves` the head's address for a
-    node by its id, as it stands before a port. `running` are the features, `site` this head among
-    others of its site."""
+    """`section` gives the settings of a module or a feature. `running` are the features, `site`
+    this head among others of its site."""
 
     data_dir: Path
     settings: SiteSettings
     section: Callable[[str], Any]
-    serves: Callable[[str], str]
     clock: Clock
     store: Store
     table: Table
@@ -102,17 +100,16 @@ class Kernel:
     requests: NodeRequests
     node_link: NodeLink
     authority: Authority
-    networks: SiteNetworks
     heads: SiteHeads
     vault: Vault
     modules: ModuleSide
     manual_power: ManualPower
     orders: PowerOrders
     membership: Membership
-    lag: Lag
-    served: ServedRequests
     running: RunningFeatures
     site: SharedSite | None = None
+    lag: Lag = field(default_factory=Lag)
+    served: ServedRequests = field(default_factory=ServedRequests)
     _parts: dict[type, object] = field(default_factory=dict)
 
     def start(self, features: Iterable[Feature]) -> None:
@@ -138,6 +135,15 @@ class Kernel:
     def find(self, kind: type[Part]) -> Part | None:
         """The same; None if there is none."""
         return next((part for part in self._parts.values() if isinstance(part, kind)), None)
+
+    @property
+    def networks(self) -> SiteNetworks:
+        """The networks of the site."""
+        return self.heads.networks
+
+    def serves(self, node: str) -> str:
+        """The head's address that a node uses, by the node's id, as it stands before a port."""
+        return self.heads.own_address(self.store.find(node))
 
     def touch(self, record: Record) -> None:
         """What a node is told has changed, beside what is wanted of it: it is told anew."""

@@ -69,6 +69,7 @@ OWN_JSON = (
     "layercake/features/heads/known.py",
     "layercake/features/history/normal.py",
     "layercake/features/machines/table.py",
+    "layercake/features/power/passwords.py",
     "layercake/features/releases/table.py",
     "layercake/features/tpm/table.py",
     "layercake/fleet/",
@@ -88,6 +89,7 @@ OWN_JSON = (
     "imageapi/spec/objects.py",
     "layercake/client/",
     "layercake/features/calls/commands.py",
+    "layercake/features/power/commands.py",
     "layercake/features/remote/commands.py",
     "minos/agent/metadata/answers.py",
     # bounded by who reads it, and any failure is caught

@@ -102,7 +102,7 @@ async def test_nodes_and_those_who_boot_them_are_told_anew_once_when_the_heads_c
     world.received("n0")
     before = [world.node(name).cfg_revision for name in ("n0", "n1")]
     heads = world.head.heads
-    telling = asyncio.create_task(heads.run())
+    telling = asyncio.create_task(heads.run(world.head.kernel.heads_changed))
     try:
         heads.known([heads.own, OTHER])
         async with asyncio.timeout(10):
