@@ -5,7 +5,8 @@ The file is the line MAGIC, 16 bytes of salt, 12 of nonce, and a tar archive (gz
 AES-256-GCM with a key that scrypt makes of the passphrase (N 2^16, r 8, p 1). What is before the
 ciphertext is authenticated too. In it: the database, the settings, the certificate authority, the
 tokens, the image store's index and keys, and the inventory's history as a bundle of git. Images are
-not in it, nor minOS, nor files that the inventory refers to.
+not in it, nor minOS, nor files that the inventory refers to; nor what a head has for its store:
+what is restored of one of several heads is a head that is alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
@@ -29,9 +31,10 @@ from layercake.features.access import tokens
 from layercake.features.history.feature import FOLDER
 from layercake.features.history.repository import Repository, RepositoryError
 from layercake.features.releases import table as kept
-from layercake.fleet.persistence import schema
+from layercake.fleet.persistence import changes, schema
 from layercake.head import lock
 from layercake.head import settings as head_settings
+from layercake.heads.settings import HeadsSettings
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 
 MAGIC = b"layercake backup 1\n"
@@ -251,7 +254,12 @@ def _put_in_place(files: Mapping[str, bytes], data_dir: Path, *, revoke: bool) -
         for name, data in files.items():
             (fresh / name).parent.mkdir(mode=0o700, exist_ok=True)
             write_atomic(fresh / name, data, mode=0o600, durable=True)
-        head_settings.load(fresh)
+        settings = head_settings.load(fresh)
+        if settings.heads.name:
+            # The other heads, and their store, are newer than the backup, or gone.
+            alone = msgspec.structs.replace(settings, heads=HeadsSettings())
+            files = {**files, head_settings.FILE_NAME: head_settings.encode(alone)}
+            changes.forget_place(fresh / DATABASE)
         if HISTORY in files:
             _unbundle(fresh / HISTORY, fresh / FOLDER)
         # The node may be somebody else's by now: a release of then erases nothing.

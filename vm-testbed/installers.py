@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from steps import Shell, Step, StepError
@@ -46,6 +46,12 @@ QUIET = {
     "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin",
 }
 LISTS = Path("/var/lib/apt/lists/partial")
+POLICY = Path("/usr/sbin/policy-rc.d")
+"""Asked by Debian's packages before they start a service; see invoke-rc.d(8)."""
+_POLICY = """#!/bin/sh
+case "$1" in etcd|etcd.service) exit 101 ;; esac
+exit 0
+"""
 _FRESH_S = 600.0
 """How long the lists of packages are new, in seconds after their update."""
 _BUSY_S = 300.0
@@ -71,18 +77,34 @@ def debian(names: Sequence[str]) -> Step:
             shell("dpkg", "--configure", "-a", env=QUIET)
         if shell.attempt > 1 or not LISTS.exists() or _age_s(LISTS) > _FRESH_S:
             shell(*APT, "update", env=QUIET)
-        shell(
-            *APT,
-            "-y",
-            "--no-install-recommends",
-            "-o",
-            "Dpkg::Options::=--force-unsafe-io",
-            "install",
-            *missing(names),
-            env=QUIET,
-        )
+        with _not_started():
+            shell(
+                *APT,
+                "-y",
+                "--no-install-recommends",
+                "-o",
+                "Dpkg::Options::=--force-unsafe-io",
+                "install",
+                *missing(names),
+                env=QUIET,
+            )
 
     return Step(PACKAGES, install, 40.0, needed=lambda: bool(missing(names)))
+
+
+@contextlib.contextmanager
+def _not_started() -> Iterator[None]:
+    """Has Debian start no etcd as it is installed: tests run members of their own. A machine that
+    has a policy for what is started keeps it."""
+    mine = not POLICY.exists()
+    if mine:
+        POLICY.write_text(_POLICY)
+        POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        if mine:
+            POLICY.unlink(missing_ok=True)
 
 
 def _age_s(path: Path) -> float:

@@ -137,11 +137,21 @@ def _authority() -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
 
 def create(directory: Path, *addresses: str) -> None:
     """Writes an authority, and the server's certificate for these addresses and this host."""
+    create_authority(directory)
+    Authority(directory).renew(*addresses)
+
+
+def create_authority(directory: Path) -> None:
+    """Writes an authority alone."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     made, key = _authority()
     write_atomic(directory / "ca.key", _key_bytes(key))
     write_atomic(directory / "ca.pem", _pem([made]), mode=0o644)
-    Authority(directory).renew(*addresses)
+
+
+def serial_of(certificate: str) -> int:
+    """The serial number of a certificate in PEM."""
+    return x509.load_pem_x509_certificate(certificate.encode()).serial_number
 
 
 class Authority:
@@ -261,6 +271,21 @@ class Authority:
         names = [_san(address) for address in dict.fromkeys((*addresses, *LOOPBACK))]
         cert, key = _signed(acting, HEAD_NAME, names, _BOTH_ENDS, self._days)
         return {"cert": _pem([cert]).decode(), "key": _key_bytes(key).decode()}
+
+    def revocations(self, serials: Iterable[int]) -> bytes:
+        """The acting authority's list, in PEM, of certificates that count no more. Raises
+        OperationFailed without an authority."""
+        acting = self._read("ca")
+        if acting is None:
+            raise OperationFailed("cannot revoke certificates: there is no authority")
+        now = _now()
+        until = now + datetime.timedelta(days=_AUTHORITY_DAYS)
+        made = x509.CertificateRevocationListBuilder().issuer_name(acting[0].subject)
+        made = made.last_update(now - _SLACK).next_update(until)
+        for serial in serials:
+            one = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
+            made = made.add_revoked_certificate(one.build())
+        return made.sign(acting[1], hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     def reread(self, *addresses: str) -> None:
         """The files are those of another head by now. Raises OperationFailed."""

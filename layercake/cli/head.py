@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from layercake.client.command import Answer, App, command, yes_option
+from layercake.client.command import Answer, App, F, command, yes_option
 from layercake.kraken.errors import InputError
 
 DEFAULT_DATA = "/var/lib/layercake"
@@ -22,6 +22,33 @@ data_option = click.option(
     show_envvar=True,
     help="Where the head keeps its state.",
 )
+
+
+def join_options(function: F) -> F:
+    """--join, --token, and the ports of the member of the store."""
+    for option in (
+        click.option(
+            "--join",
+            "url",
+            metavar="URL",
+            help="The head of the site that this machine is to join: https://HEAD:8443.",
+        ),
+        click.option(
+            "--token", help="The token that `layercake heads invite NAME` has printed there."
+        ),
+        click.option(
+            "--store-port", default=2379, show_default=True, help="The port of its member of etcd."
+        ),
+        click.option(
+            "--store-peer-port",
+            default=2380,
+            show_default=True,
+            help="The port for the other members.",
+        ),
+    ):
+        function = option(function)
+    return function
+
 
 disktools_option = click.option(
     "--disktools/--no-disktools",
@@ -74,6 +101,7 @@ disktools_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="Where downloaded kernel packages are kept; `cache` in the data directory if not given.",
 )
+@join_options
 @yes_option
 def init(
     app: App,
@@ -85,6 +113,10 @@ def init(
     yes: bool,
     dns: str | None,
     disktools: bool | None,
+    url: str | None,
+    token: str | None,
+    store_port: int,
+    store_peer_port: int,
     **said: str | None,
 ) -> Answer:
     """Set up a head on this machine: settings, keys, what the nodes boot.
@@ -92,11 +124,17 @@ def init(
     What is not said by an option is found out. What cannot be found out is asked, on a terminal and
     without --yes. Run it again to complete what is missing, and to build anew what nodes boot;
     settings that are there stay as they are.
+
+    With --join this machine becomes a further head of a site: settings, keys and what nodes boot
+    come from the head that leads.
     """
     # Imported here: the client must start fast, and work where the head's dependencies are not
     # installed.
     from layercake.setup import initialise
 
+    if url is not None or token is not None:
+        words = dict(map(setting, settings))
+        return _join(app, data_dir, url, token, words, (store_port, store_peer_port), said, dns)
     ask = None if yes or app.out.json or not sys.stdin.isatty() else _prompt
     lines: list[str] = []
     initialise(
@@ -111,6 +149,37 @@ def init(
         disktools=disktools,
         echo=lines.append if app.out.json else app.out.line,
     )
+    return Answer({"data_dir": str(data_dir), "messages": lines})
+
+
+def _join(
+    app: App,
+    data_dir: Path,
+    url: str | None,
+    token: str | None,
+    settings: Mapping[str, Any],
+    ports: tuple[int, int],
+    said: Mapping[str, str | None],
+    dns: str | None,
+) -> Answer:
+    """Makes this machine a further head of a site."""
+    from layercake import several_heads  # imported here for the reason given in `init`
+    from layercake.guess import Given
+
+    if not url or not token:
+        raise InputError(
+            "cannot join: --join and --token belong together",
+            hint="`layercake heads invite NAME` on the head that leads prints them",
+        )
+    given = Given(
+        said["interface"],
+        said["address"],
+        said["gateway"],
+        None if dns is None else tuple(dns.split(",")),
+    )
+    lines: list[str] = []
+    echo = lines.append if app.out.json else app.out.line
+    several_heads.join(data_dir, url, token, given, settings, several_heads.Ports(*ports), echo)
     return Answer({"data_dir": str(data_dir), "messages": lines})
 
 

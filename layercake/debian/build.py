@@ -37,6 +37,7 @@ from layercake.cli.main import main
 
 sys.exit(main())
 """
+UNITS = ("layercake.service", "layercake-store.service")
 DOCUMENTS = "usr/share/doc/layercake"
 
 
@@ -96,7 +97,8 @@ def _programs(tree: Path) -> None:
     launcher.chmod(0o755)
     units = tree / "usr/lib/systemd/system"
     units.mkdir(parents=True)
-    shutil.copy(HERE / "layercake.service", units)
+    for unit in UNITS:
+        shutil.copy(HERE / unit, units)
     for path, text in completions().items():
         (tree / path).parent.mkdir(parents=True)
         (tree / path).write_text(text)

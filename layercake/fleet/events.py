@@ -17,6 +17,12 @@ HEAD_LEADS = EventKind(
     "head.leads", _W, "This head leads the site now; the text says in which epoch."
 )
 HEAD_HANDS_OVER = EventKind("head.hands-over", _I, "This head hands the site over to another one.")
+HEAD_INVITED = EventKind(
+    "head.invited", _I, "A machine is invited to become a head of the site, or a witness."
+)
+HEAD_JOINED = EventKind("head.joined", _I, "A machine has become a head of the site, or a witness.")
+HEAD_RETIRED = EventKind("head.retired", _I, "A head does not lead any more, until it is promoted.")
+HEAD_REMOVED = EventKind("head.removed", _I, "A head or a witness was taken out of the site.")
 HEAD_SLOW = EventKind(
     "head.slow",
     _W,
@@ -342,6 +348,10 @@ EVENTS: tuple[EventKind, ...] = (
     HEAD_STOPPED,
     HEAD_LEADS,
     HEAD_HANDS_OVER,
+    HEAD_INVITED,
+    HEAD_JOINED,
+    HEAD_RETIRED,
+    HEAD_REMOVED,
     HEAD_SLOW,
     HEAD_IN_TIME,
     LOG_LEVEL,

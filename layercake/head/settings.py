@@ -464,8 +464,13 @@ def present(data_dir: Path) -> bool:
 
 def save(data_dir: Path, settings: Settings) -> None:
     """Writes the settings, for the owner only. Raises OSError."""
+    write_atomic(place(data_dir), encode(settings))
+
+
+def encode(settings: Settings) -> bytes:
+    """The file of the settings."""
     comment = b"# Settings of the Layercake head; `layercake serve` reads them when it starts.\n"
-    write_atomic(place(data_dir), comment + msgspec.yaml.encode(document(settings)))
+    return comment + msgspec.yaml.encode(document(settings))
 
 
 def document(settings: Settings) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from urllib.parse import urlsplit
 
@@ -10,12 +11,15 @@ from aiohttp import web
 
 from layercake.agents import pki
 from layercake.agents.pki import Authority
-from layercake.api.local import listen
+from layercake.api.local import by_peer, listen
+from layercake.api.route import SMALL_BODY
 from layercake.base import tcp_listener
 from layercake.base.tcp_listener import Limits
 from layercake.head.settings import Settings
 from layercake.heads.site import SharedSite
-from layercake.moduleapi.web import WebServer
+from layercake.kraken.errors import LayercakeError, Refused
+from layercake.moduleapi.module import Role
+from layercake.moduleapi.web import WebServer, body_of
 
 log = logging.getLogger("layercake.heads")
 OF_NODES = "/node/"
@@ -61,7 +65,33 @@ class StandbyServer:
             return web.Response(
                 body=msgspec.json.encode(await self._site.view()), content_type="application/json"
             )
+        if request.path == "/v1/heads/promote" and request.method == "POST":
+            try:
+                return await self._keep_own(request)
+            except LayercakeError as error:
+                status = 403 if isinstance(error, Refused) else 502
+                return web.json_response(
+                    {"error": error.message, "hint": error.hint}, status=status
+                )
         return self._follows()
+
+    async def _keep_own(self, request: web.Request) -> web.Response:
+        """Has this head lead with what it has, whatever the store has: for an administrator of this
+        machine."""
+        caller = by_peer(request, self._settings)
+        if caller.role < Role.ADMIN:
+            raise Refused(f"cannot do this: {caller.name} is {caller.role.name.lower()}")
+        try:
+            asked = json.loads(await body_of(request, SMALL_BODY))
+            meant = asked.get("force") is True and asked.get("head") == self._site.name
+        except (ValueError, AttributeError):
+            meant = False
+        if not meant:
+            return self._follows()
+        shown = await self._site.view()
+        log.warning("%s has this head lead with what it has", caller.by())
+        await self._site.keep_own()
+        return web.Response(body=msgspec.json.encode(shown), content_type="application/json")
 
     async def _serve_network(self, request: web.Request) -> web.Response:
         """Over the network: people's programs go on to the leader. A node looks for it itself."""

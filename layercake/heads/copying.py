@@ -171,6 +171,11 @@ class FileCopies:
         """The mark of the newest files that this head has all of, "" for none."""
         return self._had[0].partition(" ")[0]
 
+    @property
+    def newest(self) -> str:
+        """How the store names them."""
+        return self._had[0]
+
     def check(self) -> None:
         """Raises Refused on a head that leads without all files: what is changed there would be
         lost as soon as a head with all of them is back."""
@@ -178,10 +183,10 @@ class FileCopies:
             raise Refused(
                 "cannot change files: this head leads without all files of the site",
                 hint="bring a head back that has them, see `layercake heads`; where there is none "
-                "any more, `layercake heads remove` those that had them",
+                "any more, `layercake heads remove HEAD` those that had them",
             )
 
-    def _lists(self, *marks: str) -> None:
+    def _note_complete(self, *marks: str) -> None:
         """This head has all files of these marks, the newest first."""
         if list(marks) != self._had:
             write_atomic(self._had_file, "\n".join(marks), durable=True)
@@ -197,7 +202,7 @@ class FileCopies:
         async with self._turn:
             found, changed = await self._link.copy(url, self._data_dir, self._files)
             self._compared = True
-            self._lists(f"{found.mark} {found.later}")
+            self._note_complete(f"{found.mark} {found.later}")
             if changed:
                 log.info("%d files are as the leader has them", len(changed))
                 self._changed(changed)
@@ -255,9 +260,9 @@ class FileCopies:
                 self.manifest = found
             now = f"{found.mark} {found.later}"
             if not self.lacks and now != self._had[0]:
-                self._lists(now, self._had[0])
+                self._note_complete(now, self._had[0])
                 if await self._shared.keep_files(term, now):
-                    self._lists(now)
+                    self._note_complete(now)
 
     async def wait_until_copied(self, term: Term) -> None:
         """Returns when each head that is there has the files that this one has now, or after

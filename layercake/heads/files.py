@@ -41,6 +41,7 @@ OWN = (
     "heads/store.pem",
     "heads/store.key",
     "heads/store",
+    "heads/store-ca.pem",
     "heads/member.json",
     "heads/endpoints.json",
     "heads/manifest.json",

@@ -307,6 +307,26 @@ class SharedLog:
         )
         return answer.succeeded
 
+    async def restart(self, state: LogState, number: int, name: str, files: str) -> bool:
+        """Forgets the log, so that a copy with the entry of this number and name is all that there
+        is, and files of this mark; not if anybody leads, or the log is not as it was seen. Raises
+        StoreAway and StoreRefused."""
+        folders = [self._key(folder) for folder in ("log/", "part/", "whole/")]
+        answer = await self.store.transaction(
+            [
+                etcd.is_new(self._key("now/leader")),
+                etcd.modified_at(self._key("now/end"), state.end.modified),
+            ],
+            [
+                *(etcd.delete_keys(folder, etcd.after(folder)) for folder in folders),
+                etcd.delete_keys(self._key("snapshot")),
+                etcd.delete_keys(self._key("now/next")),
+                etcd.put_key(self._key("now/files"), files.encode()),
+                etcd.put_key(self._key("now/end"), _encode((number, name))),
+            ],
+        )
+        return answer.succeeded
+
     async def retired(self) -> list[str]:
         """The heads that do not lead any more. Raises StoreAway and StoreRefused."""
         found = await self.store.read(self._key("retired"))

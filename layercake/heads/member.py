@@ -11,10 +11,45 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from layercake.kraken.errors import InputError
+
 HEARTBEAT_MS = 100
 ELECTION_MS = 1000
 QUOTA_BYTES = 8 << 30
 PROGRAM = "etcd"
+REVOKED = "store-crl.pem"
+"""The certificates that count no more; etcd reads it at each connection."""
+FILE = "heads/member.json"
+"""In a data directory: the member that this machine runs."""
+STORE = "heads/store"
+PORT = 2379
+
+
+class MemberFile(msgspec.Struct, frozen=True):
+    """What is kept of a machine's member: its name and URLs, the peer URLs of all members by name
+    as it began, and whether there were some."""
+
+    name: str
+    client_url: str
+    peer_url: str
+    peers: dict[str, str]
+    existing: bool
+
+
+def read_command(data_dir: Path) -> list[str]:
+    """The command that runs this machine's member. Raises InputError where there is none."""
+    try:
+        found = msgspec.json.decode((data_dir / FILE).read_bytes(), type=MemberFile)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InputError(
+            f"cannot run a member of the heads' store: {data_dir / FILE}: {error}",
+            hint="`layercake heads begin` makes the first member",
+        ) from None
+    certificates = data_dir / "heads"
+    member = Member(found.name, data_dir / STORE, found.client_url, found.peer_url, certificates)
+    return member.command(found.peers, existing=found.existing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +89,9 @@ class Member:
             ca = str(self.certificates / "store-ca.pem")
             cert = str(self.certificates / "store.pem")
             key = str(self.certificates / "store.key")
+            # With an authority, clients must show a certificate; `client-cert-auth` would besides
+            # have each request through the gateway logged.
             command |= {
-                "client-cert-auth": "true",
                 "trusted-ca-file": ca,
                 "cert-file": cert,
                 "key-file": key,
@@ -64,4 +100,7 @@ class Member:
                 "peer-cert-file": cert,
                 "peer-key-file": key,
             }
+            revoked = self.certificates / REVOKED
+            if revoked.exists():
+                command |= {"client-crl-file": str(revoked), "peer-crl-file": str(revoked)}
         return [PROGRAM, *(f"--{name}={value}" for name, value in command.items())]

@@ -53,8 +53,8 @@ class Replica:
                 raise Ahead(
                     f"cannot follow: the store ends with entry {end.number}, this head's copy has "
                     f"entry {self.number}: was an older backup of etcd put back?",
-                    hint="`layercake heads promote` on the head with the newest copy keeps what "
-                    "it has",
+                    hint="`layercake heads promote HEAD --force` on the head with the newest copy "
+                    "keeps what it has",
                 )
             await self._start_anew(shared, state, "it has entries that the leader has not")
         if not self._verified:
@@ -71,6 +71,9 @@ class Replica:
         """What this copy has is what the log has: another head may have written another entry of
         the same number while this one was away."""
         snapshot = state.snapshot
+        if self.place == (state.end.number, state.end.name):
+            self._verified = True
+            return
         if self.number == 0 or (snapshot is not None and self.number < snapshot.number):
             if snapshot is not None:
                 await self._start_anew(shared, state, "it is new, or was away for long")

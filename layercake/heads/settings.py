@@ -48,7 +48,7 @@ def read_seal(data_dir: Path) -> Seal:
     except OSError as error:
         raise InputError(
             f"cannot read the key of the heads, {path}: {error.strerror}",
-            hint="`layercake init --join` makes a further head of a site",
+            hint="`layercake heads invite NAME` on the head that leads says how to join",
         ) from None
     if len(key) != KEY_BYTES:
         raise InputError(f"cannot use {path}: it does not have {KEY_BYTES} bytes")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
 from layercake import __version__
 from layercake.base.clock import boottime
+from layercake.base.files import read_json, write_json
 from layercake.fleet.persistence.changes import Changes
 from layercake.fleet.site_heads import SiteHead
-from layercake.heads import replica
+from layercake.heads import member, replica
 from layercake.heads.copying import FileCopies, HeadLink, heads_of, keep_files
 from layercake.heads.etcd import Etcd, MemberStatus
 from layercake.heads.leadership import Leadership, PowerLease, Won
@@ -28,7 +31,22 @@ log = logging.getLogger("layercake.heads")
 WHOLE_AFTER_BYTES = 64 << 20
 """A whole copy is kept anew after so many bytes of changes, or twice what a copy has."""
 LOOK_S = 5.0
+ROLE_S = 0.5
 STOP_S = 3.0
+
+
+ENDPOINTS = "heads/endpoints.json"
+"""Where the members of the store were seen last, of a site that runs its own."""
+T = TypeVar("T")
+
+
+def _more(file: Path | None, known: Sequence[str]) -> list[str]:
+    """Members that were seen besides those of the settings."""
+    try:
+        found = (read_json(file) if file is not None else None) or ()
+        return [str(url) for url in found if url not in known]
+    except (OSError, ValueError):
+        return []
 
 
 class HeadsShown(msgspec.Struct, frozen=True):
@@ -64,14 +82,18 @@ class SharedSite:
         link: HeadLink,
     ) -> None:
         self.name = settings.name
+        self.prefix = settings.prefix
         self._database = database
         self._reached = reached
-        self._etcd = Etcd(settings.store, store_tls(data_dir, settings.store))
+        self._endpoints_file = data_dir / ENDPOINTS if (data_dir / member.FILE).exists() else None
+        endpoints = [*settings.store, *_more(self._endpoints_file, settings.store)]
+        self._etcd = Etcd(endpoints, store_tls(data_dir, settings.store))
         self._shared = SharedLog(self._etcd, settings.prefix, read_seal(data_dir))
         self._loop = StoreLoop()
         self._me = Leader(settings.name, url, 0.0)
         self._power = power
         self.standby = Standby(self._shared, self._database, self._me)
+        self.standby.may_lead = False  # until it is known what it lacks
         self.leadership: Leadership | None = None
         self.files = FileCopies(data_dir, settings.name, self._shared, link, self._files_changed)
         self.files_changed: Callable[[Sequence[str]], None] = lambda paths: None
@@ -88,6 +110,8 @@ class SharedSite:
     def begin(self) -> None:
         """Tells the other heads of this one from now on."""
         self._loop.begin(keep_saying(self._shared, self.name, self.says))
+        self._loop.begin(self._follow_members())
+        self._loop.begin(self._keep_role())
         self._loop.begin(keep_files(self.files, self._look_after_files))
 
     async def lead(self, lost: Callable[[], None]) -> Leadership:
@@ -161,31 +185,84 @@ class SharedSite:
         end = self._loop.wait(self.leadership.append(written))
         return end.number, end.name
 
+    # -- the store
+
+    async def ask_store(self, work: Callable[[Etcd], Coroutine[Any, Any, T]]) -> T:
+        """Has the store asked. Raises StoreAway and StoreRefused."""
+        return await self._loop.do(work(self._etcd))
+
+    async def _follow_members(self) -> None:
+        """Asks the members that there are, also after those of the settings have gone."""
+        while self._endpoints_file is not None:
+            with contextlib.suppress(LayercakeError, OSError):
+                urls = sorted(
+                    url
+                    for one in await self._etcd.members()
+                    if not one.get("isLearner")
+                    for url in one.get("clientURLs", ())
+                )
+                if urls and urls != sorted(self._etcd.endpoints):
+                    self._etcd.use_endpoints(urls)
+                    write_json(self._endpoints_file, urls)
+            await asyncio.sleep(LOOK_S)
+
     # -- files, and who leads because of them
 
     def _files_changed(self, paths: Sequence[str]) -> None:
         self.files_changed(paths)
 
     async def _look_after_files(self) -> None:
-        """A follower has the leader's files; a leader names them, and leaves the lead to a head
-        that has more."""
+        """A follower has the leader's files; a leader names them."""
         leadership = self.leadership
-        retired = self.name in await self._shared.retired()
         if leadership is None:
             leader = self.leader
-            try:
-                await self.files.follow(leader.url if leader else "")
-            finally:
-                heads = await heads_of(self._shared)
-                self.standby.may_lead = not retired and await self.files.may_lead(heads)
+            await self.files.follow(leader.url if leader else "")
         elif not self.lost:
-            heads = await heads_of(self._shared)
-            successor = await self.files.with_all(heads) if self.files.lacks else ""
-            if successor:
-                await leadership.hand_over(successor)
-                return
             await asyncio.to_thread(self.before_files)
             await self.files.publish(leadership.term)
+
+    async def _keep_role(self) -> None:
+        """A head that is retired, or lacks files that another one has, leaves the lead to
+        others."""
+        while not self.lost:
+            with contextlib.suppress(LayercakeError):
+                retired = await self._shared.retired()
+                heads = await heads_of(self._shared)
+                if self.leadership is None:
+                    may_lead = self.name not in retired and await self.files.may_lead(heads)
+                    self.standby.may_lead = may_lead
+                else:
+                    await self._hand_on(self.leadership, retired, heads)
+            await asyncio.sleep(ROLE_S)
+
+    async def _hand_on(
+        self, leadership: Leadership, retired: Sequence[str], heads: Sequence[HeadSays]
+    ) -> None:
+        others = [one for one in heads if one.head not in (self.name, *retired)]
+        successor = await self.files.with_all(others) if self.files.lacks else ""
+        if successor:
+            log.warning("%s has files that this head lacks: it is to lead", successor)
+            await leadership.hand_over(successor)
+        elif self.name in retired and any(not one.trouble for one in others):
+            await leadership.hand_over()
+
+    async def retire(self, head: str, *, retired: bool) -> None:
+        """A head leads no more, or may again. Raises StoreAway and StoreRefused."""
+
+        async def work() -> None:
+            heads = {*await self._shared.retired()} - {head}
+            await self._shared.retire([*heads, *([head] if retired else [])])
+
+        await self._loop.do(work())
+
+    async def keep_own(self) -> None:
+        """What this head has is all that there is from now on; see Standby.keep_own."""
+        await self._loop.do(self.standby.keep_own(self.files.newest))
+
+    async def accept_files(self) -> None:
+        """The files of this head, which leads, are all that there are. Raises LayercakeError."""
+        if self.leadership is not None:
+            await self._loop.do(self.files.accept(self.leadership.term))
 
     async def wait_until_copied(self) -> None:
         """Returns when the other heads have the files that this one has now; see FileCopies."""

@@ -19,7 +19,7 @@ from layercake.fleet.site_heads import SiteHead
 from layercake.heads.leadership import TTL_S, Won
 from layercake.heads.log import Leader, LogState, SharedLog
 from layercake.heads.replica import Replica
-from layercake.kraken.errors import LayercakeError
+from layercake.kraken.errors import LayercakeError, Refused
 
 log = logging.getLogger("layercake.heads")
 POLL_S = 0.5
@@ -55,11 +55,13 @@ class Standby:
         self.trouble = ""
         self.entry = 0
         self.may_lead = True
+        self._replica: Replica | None = None
 
     async def wait_to_lead(self) -> Won:
         """Follows the leader; returns when this head is the leader, and its copy has all that the
         log has. Raises InputError for a copy that cannot be used."""
-        replica = Replica(self._database)
+        replica = self._replica = Replica(self._database)
+        self.entry = replica.number
         try:
             while True:
                 changed = asyncio.ensure_future(self._shared.changed())
@@ -90,6 +92,22 @@ class Standby:
             return None
         self.trouble = ""
         return won
+
+    async def keep_own(self, files: str) -> None:
+        """What this copy has is all that there is from now on, whatever the store has; `files` is
+        the mark of its files. Raises Refused while a head leads, StoreAway and StoreRefused."""
+        replica = self._replica
+        state = await self._shared.state()
+        if state.leader is not None:
+            raise Refused(
+                f"cannot keep what this head has: {state.leader.head} leads",
+                hint="without --force it hands over",
+            )
+        if replica is None or not replica.number:
+            raise Refused("cannot keep what this head has: it has nothing yet")
+        if not await self._shared.restart(state, *replica.place, files):
+            raise Refused("cannot keep what this head has: another head has begun to lead")
+        log.warning("the store is forgotten: what this head has, up to %d, counts", replica.number)
 
     def _is_free(self, state: LogState) -> bool:
         return state.leader is None and self.may_lead and state.successor in ("", self._me.head)

@@ -48,7 +48,17 @@ NOUNS = {
     "report",
 }
 OTHERS: dict[str, set[str]] = {  # what else stands on a storey, and is no noun
-    "layercake/cli": {"main", "boot_build", "new", "check", "sim", "watch", "docs", "shell_groups"}
+    "layercake/cli": {
+        "main",
+        "boot_build",
+        "heads",
+        "new",
+        "check",
+        "sim",
+        "watch",
+        "docs",
+        "shell_groups",
+    }
 }
 
 

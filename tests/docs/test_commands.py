@@ -38,6 +38,8 @@ def parse(words: list[str]) -> click.Context:
     command: click.Command = cli
     context = click.Context(cli, info_name="layercake", obj=App())
     while isinstance(command, click.Group):
+        if not words and command.invoke_without_command:
+            break
         values = {
             o
             for p in command.params

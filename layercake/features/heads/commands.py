@@ -100,10 +100,61 @@ def show(app: App) -> Answer:
 
 @command(heads)
 @click.argument("head", metavar="HEAD")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="With what this very head has, after the store was put back from an older backup, or has "
+    "lost its data; while no head leads.",
+)
 @yes_option
-def promote(app: App, head: str, yes: bool) -> Answer:
+def promote(app: App, head: str, force: bool, yes: bool) -> Answer:
     """Have another head lead. Nodes, rolls and people go on with it within seconds."""
-    if not app.confirm(f"Have {head} lead from now on?", yes):
+    more = "; what the store has besides is lost" if force else ""
+    if not app.confirm(f"Have {head} lead from now on{more}?", yes):
         return Answer(code=FAILED)
-    answer = app.head.post("/v1/heads/promote", {"head": head, "by": current_user()})
-    return Answer(answer, lambda out: out.line(f"{answer['leader']} hands over to {head}"))
+    body = {"head": head, "force": force, "by": current_user()}
+    answer = app.head.post("/v1/heads/promote", body)
+    text = f"{head} leads with what it has" if force else f"{answer['leader']} hands over to {head}"
+    return Answer(answer, text)
+
+
+@command(heads)
+@click.argument("head", metavar="NAME")
+@click.option("--witness", is_flag=True, help="It is to be a witness: a member of the store only.")
+@click.option(
+    "--third-head",
+    is_flag=True,
+    help="A third head follows, and no witness is needed. Until it is there, the loss of either "
+    "machine stops changes.",
+)
+def invite(app: App, head: str, witness: bool, third_head: bool) -> Answer:
+    """Invite a machine to become a head of the site: prints the command to be run there. Its token
+    is good once, for an hour."""
+    body = {"head": head, "witness": witness, "third_head": third_head, "by": current_user()}
+    answer = app.head.post("/v1/heads/invite", body)
+    what = "witness" if witness else "init"
+    words = ("layercake", what, "--join", answer["url"], "--token", answer["token"])
+    line = " ".join(words)
+    return Answer({**answer, "command": line}, ("on the new machine:", f"  {line}"))
+
+
+@command(heads)
+@click.argument("head", metavar="HEAD")
+@yes_option
+def retire(app: App, head: str, yes: bool) -> Answer:
+    """Have a head lead no more, until it is promoted. It follows on."""
+    if not app.confirm(f"Have {head} lead no more?", yes):
+        return Answer(code=FAILED)
+    answer = app.head.post("/v1/heads/retire", {"head": head, "by": current_user()})
+    return Answer(answer, f"{head} does not lead any more")
+
+
+@command(heads)
+@click.argument("head", metavar="HEAD")
+@yes_option
+def remove(app: App, head: str, yes: bool) -> Answer:
+    """Take a head or a witness out of the site: its member of the store, and its certificate."""
+    if not app.confirm(f"Take {head} out of the site?", yes):
+        return Answer(code=FAILED)
+    answer = app.head.post("/v1/heads/remove", {"head": head, "by": current_user()})
+    return Answer(answer, f"{head} is no head of the site any more")

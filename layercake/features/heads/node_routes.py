@@ -1,4 +1,5 @@
-"""What other heads of the site ask: the files that all of them share."""
+"""What other heads of the site ask, the files that all of them share; and machines that are to
+become one."""
 
 from __future__ import annotations
 
@@ -9,9 +10,12 @@ import msgspec
 from aiohttp import web
 
 from layercake.agents.https.routes import NO_STORE, OpenRoute
+from layercake.agents.pki import Authority
+from layercake.features.heads.joining import AUTHORITY, JOIN, MOST_BYTES, JoinRequest
+from layercake.features.heads.membership import Membership
 from layercake.heads.copying import FILES, FileCopies
-from layercake.kraken.errors import NotFound, Refused
-from layercake.moduleapi.web import known
+from layercake.kraken.errors import InputError, NotFound, Refused
+from layercake.moduleapi.web import body_of, known
 from minos.agent.head_link.trust import HEAD_NAME
 
 _BYTES = "application/octet-stream"
@@ -61,3 +65,29 @@ class FileRequests:
             raise NotFound("cannot hand out the file: it is no such file any more")
         path = self._data_dir / found.path
         return web.FileResponse(path, headers={"Content-Type": _BYTES, **NO_STORE})
+
+
+class JoinRequests:
+    """Takes machines in that were invited."""
+
+    def __init__(self, membership: Membership, authority: Authority) -> None:
+        self._membership = membership
+        self._authority = authority
+
+    def routes(self) -> list[OpenRoute]:
+        """The routes."""
+        return [OpenRoute("GET", AUTHORITY, self._authorities), OpenRoute("POST", JOIN, self._join)]
+
+    async def _authorities(self, request: web.Request) -> web.StreamResponse:
+        """What the head's certificate can be checked by; who has a token knows its digest."""
+        return web.Response(body=self._authority.trusted.read_bytes())
+
+    async def _join(self, request: web.Request) -> web.StreamResponse:
+        try:
+            asked = msgspec.json.decode(await body_of(request, MOST_BYTES), type=JoinRequest)
+        except msgspec.MsgspecError as error:
+            raise InputError(f"cannot join: {error}") from None
+        answer = await self._membership.join(asked, request.remote or "")
+        return web.Response(
+            body=msgspec.json.encode(answer), content_type="application/json", headers=NO_STORE
+        )

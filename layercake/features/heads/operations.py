@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from layercake.features.heads.membership import Membership
 from layercake.fleet import events
 from layercake.fleet.store import Store
 from layercake.heads.site import HeadsShown, SharedSite
@@ -13,16 +14,35 @@ ALONE = HeadsShown("", "", 0, 0, [], [])
 
 
 class HeadChanges:
-    """The heads, for people. `site` is None for a head that is alone."""
+    """The heads, for people. `site` and `membership` are None for a head that is alone."""
 
-    def __init__(self, site: SharedSite | None, store: Store) -> None:
+    def __init__(
+        self, site: SharedSite | None, membership: Membership | None, store: Store
+    ) -> None:
         self._site = site
+        self._membership = membership
         self._store = store
         self._handing = asyncio.Lock()
 
     async def view(self) -> HeadsShown:
         """How they are."""
         return ALONE if self._site is None else await self._site.view()
+
+    @property
+    def membership(self) -> Membership:
+        """Who belongs to the heads. Raises Refused on a head that is alone."""
+        if self._membership is None:
+            raise Refused(
+                "cannot do this: this site has one head",
+                hint="`layercake heads begin` makes it one of several",
+            )
+        return self._membership
+
+    async def retire(self, head: str, by: str) -> HeadsShown:
+        """A head does not lead any more; if it leads, another one does from now on. Raises NotFound
+        and Refused."""
+        await self.membership.retire(head, by)
+        return await self.view()
 
     async def promote(self, head: str) -> HeadsShown:
         """Hands over to another head. The answer is how they were before. Raises Refused for one
@@ -31,7 +51,7 @@ class HeadChanges:
         if site is None:
             raise Refused(
                 "cannot have another head lead: this site has one head",
-                hint="`layercake init --join` makes a second one",
+                hint="see `layercake docs second-head`",
             )
         async with self._handing:
             found = await self.view()
@@ -43,6 +63,7 @@ class HeadChanges:
                 raise Refused(f"cannot have {head} lead: it does")
             if other.trouble:
                 raise Refused(f"cannot have {head} lead: {other.trouble}")
+            await site.retire(head, retired=False)
             self._store.event(None, events.HEAD_HANDS_OVER, f"{site.name} hands over to {head}")
             await site.hand_over(head)
             return found

@@ -7,7 +7,9 @@ one column.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -127,3 +129,12 @@ def place(db: sqlite3.Connection) -> tuple[int, str]:
 def set_place(db: sqlite3.Connection, number: int, name: str) -> None:
     """The copy has this entry of the log now."""
     db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (PLACE, f"{number} {name}"))
+
+
+def forget_place(path: Path) -> None:
+    """A database, which may be in use by a head that is alone, is that of no log any more. Raises
+    sqlite3.Error."""
+    with contextlib.closing(sqlite3.connect(path, timeout=10.0)) as db:
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
+            db.execute("DELETE FROM meta WHERE key = ?", (PLACE,))
+            db.commit()
