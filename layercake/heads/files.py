@@ -143,8 +143,8 @@ class SharedFiles:
         self._cache = data_dir / CACHE
         self._known: dict[str, _Known] = {}
         try:
-            found: Mapping[str, list[object]] = read_json(self._cache) or {}
-            self._known = {str(path): _Known(*one) for path, one in found.items()}  # type: ignore[arg-type]
+            found: Mapping[str, tuple[int, int, int, str]] = read_json(self._cache) or {}
+            self._known = {str(path): _Known(*one) for path, one in found.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             pass  # all are read again
 
