@@ -17,6 +17,11 @@ from layercake.kraken.errors import Refused
 ME = Leader("head2", "https://127.0.0.1:8443", 0.0)
 
 
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "layercake.db"
+
+
 def _copy(database: Path, number: int, name: str) -> None:
     with contextlib.closing(schema.open_database(database)) as db:
         changes.set_place(db, number, name)

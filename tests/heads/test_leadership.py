@@ -168,7 +168,7 @@ async def test_a_store_that_is_away_refuses_changes_and_then_power(
         members.start(0, 1)
         members.wait()
         await under_way
-        leads.check()
+        await until(lambda: not refused())
         assert await leading.written() == ["before", "unsure"]
     finally:
         members.start_missing()

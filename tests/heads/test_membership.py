@@ -3,10 +3,12 @@ and is one with one head again: with real processes and a real etcd over TLS."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +17,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from layercake.fleet.persistence import changes
 from layercake.head.site_settings import OWN
+from layercake.heads.files import OWN as FILES_OF_A_HEAD
 from layercake.heads.files import is_shared
 from layercake.heads.member import PROGRAM
 from tests.support.several_heads import SiteOfHeads, site_of_heads
@@ -95,6 +99,36 @@ def test_settings_of_the_site_reach_each_head(site: SiteOfHeads) -> None:
     site.wait("head2 has the setting", lambda: _config(site, "head2").get("log_events") == "error")
     assert _config(site, "head2")["address"] == site.address("head2")
     site.wait("head2 follows again", lambda: site.has_all("head1", "head2"))
+
+
+def test_each_file_of_a_head_is_shared_or_its_own(site: SiteOfHeads) -> None:
+    for head in ("head1", "head2"):
+        directory = site.data(head)
+        files = [p for p in directory.rglob("*") if p.is_file() and not p.name.startswith(".")]
+        names = [str(path.relative_to(directory)) for path in files]
+        assert len(names) > 20
+        nobodys = [
+            name
+            for name in names
+            if not is_shared(name)
+            and not any(name == own or name.startswith(f"{own}/") for own in FILES_OF_A_HEAD)
+        ]
+        assert not nobodys
+
+
+def test_a_backup_of_one_of_several_is_a_head_that_is_alone(site: SiteOfHeads) -> None:
+    file = site.directory / "head.backup"
+    passphrase = site.directory / "passphrase"
+    passphrase.write_text("a long passphrase")
+    words = ("--passphrase-file", passphrase, "--data-dir")
+    site.output("backup", file, *words, site.data("head2"))
+    restored = site.data("restored")
+    site.output("restore", file, *words, restored)
+    assert "heads" not in _config(site, "restored")
+    with contextlib.closing(sqlite3.connect(restored / "layercake.db")) as db:
+        assert changes.place(db) == (0, "")
+    with contextlib.closing(sqlite3.connect(site.data("head2") / "layercake.db")) as db:
+        assert changes.place(db) != (0, "")
 
 
 def test_an_invitation_is_good_once_and_for_what_it_is_for(site: SiteOfHeads) -> None:
