@@ -143,16 +143,8 @@ class SharedFiles:
         self._cache = data_dir / CACHE
         self._known: dict[str, _Known] = {}
         try:
-<<<<<<< HEAD
-            found: Mapping[str, list[object]] = read_json(self._cache) or {}
-            self._known = {
-                str(path): _Known(*one)  # type: ignore[arg-type]
-                for path, one in found.items()
-            }
-=======
             found: Mapping[str, tuple[int, int, int, str]] = read_json(self._cache) or {}
             self._known = {str(path): _Known(*one) for path, one in found.items()}
->>>>>>> 701a48264564222a2224f944f4c61f42159bbd8c
         except (OSError, ValueError, TypeError, AttributeError):
             pass  # all are read again
 
