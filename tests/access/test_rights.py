@@ -35,6 +35,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "EntryRequest": {"set": {"console": "ttyS1"}},
     "ApplyRequest": {"yaml": RACK},
     "InventoryText": {"yaml": RACK},
+    "PromoteRequest": {"head": "two"},
     "RangeRequest": {},
     "StateRequest": {"state": "up"},
     "ExecRequest": {"command": ["true"]},

@@ -116,6 +116,7 @@ class Facts:
     boot_set: str = ""
     offers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     network: Mapping[str, Any] | None = None
+    other_heads: tuple[str, ...] = ()
 
 
 def _facts(node: Node, **offers: str) -> Facts:
