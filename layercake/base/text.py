@@ -115,3 +115,19 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 def printable(text: str, most: int = 80) -> str:
     """What a machine says of itself, for people: printable ASCII, `most` characters of it."""
     return "".join(c if " " <= c <= "~" else "?" for c in text[:most]).strip()
+
+
+def amount_text(amount: float) -> str:
+    """A count, or bytes from a million on: 256G of what is a whole number of GiB, else decimal, as
+    disks are sold, such as 1.92TB. Queries can be asked for what it says."""
+    if amount < 10**6:
+        return f"{amount:.0f}"
+    if amount % 2**30 == 0:
+        return f"{amount / 2**30:.0f}G"
+    for unit in ("MB", "GB", "TB"):
+        amount /= 1000
+        if unit == "MB":
+            amount /= 1000
+        if amount < 1000:
+            break
+    return f"{amount:.3g}{unit}" if amount < 1000 else f"{amount:.0f}{unit}"

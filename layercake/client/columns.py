@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from layercake.base.text import nearest, show
+from layercake.base.text import amount_text, nearest, show
 from layercake.client.output import Column, format_duration, short_digest
 from layercake.kraken.errors import InputError
 
@@ -46,6 +47,76 @@ def _place(view: View) -> str:
     return " ".join(str(part) for part in (view.get("place") or {}).values() if part) or "-"
 
 
+HARDWARE = "hardware"
+"""The field with a node's hardware; see below for its columns."""
+
+
+def _hardware(view: View) -> View:
+    return view.get(HARDWARE) or {}
+
+
+def _counted(texts: Iterable[str]) -> str:
+    """2x mlx5_core,igb."""
+    found = Counter(texts)
+    return ",".join(f"{n}x {text}" if n > 1 else text for text, n in found.items()) or "-"
+
+
+def _text(name: str) -> Callable[[View], str]:
+    return lambda view: str(_hardware(view).get(name) or "-")
+
+
+def _list(name: str) -> Callable[[View], str]:
+    return lambda view: _counted(_hardware(view).get(name) or ())
+
+
+def _disks(view: View) -> str:
+    return _counted(map(amount_text, _hardware(view).get("disks") or ()))
+
+
+def _number(name: str) -> Callable[[View], int]:
+    return lambda view: int(_hardware(view).get(name) or 0)
+
+
+def _count(name: str) -> Callable[[View], int]:
+    return lambda view: len(_hardware(view).get(name) or ())
+
+
+HARDWARE_TEXTS: dict[str, Callable[[View], str]] = {
+    "model": _text("model"),
+    "cpu": _text("cpu"),
+    "disk": _disks,
+    "disk-model": _list("disk_models"),
+    "nic": _list("cards"),
+    "gpu": _list("gpus"),
+    "fabric": _list("fabrics"),
+    "board": _text("board"),
+    "bios": _text("bios"),
+    "bmc-firmware": _text("bmc_firmware"),
+    "system-serial": _text("serial"),
+}
+"""Columns that are texts."""
+HARDWARE_NUMBERS: dict[str, Callable[[View], int]] = {
+    "cpus": _number("cpus"),
+    "cores": _number("cores"),
+    "sockets": _number("sockets"),
+    "memory": _number("memory"),
+    "disks": _count("disks"),
+    "storage": lambda view: sum(_hardware(view).get("disks") or ()),
+    "nics": _count("cards"),
+    "gpus": _count("gpus"),
+}
+"""Columns that can be summed."""
+
+
+def _amount(of: Callable[[View], int]) -> Callable[[View], str]:
+    """What a column of numbers shows of a node: - where it has no survey."""
+    return lambda view: amount_text(of(view)) if _hardware(view) else "-"
+
+
+def _roll(field: str) -> Callable[[View], str]:
+    return lambda view: str((view.get("roll") or {}).get(field, "-"))
+
+
 KINDS: dict[str, Kind] = {
     "name": _plain("name"),
     "status": _plain("status"),
@@ -73,6 +144,11 @@ KINDS: dict[str, Kind] = {
         ("containers",),
         lambda view: ",".join(f"{c['name']}:{c['state']}" for c in view["containers"]) or "-",
     ),
+    "kernel": _plain("kernel"),
+    "roll": Kind(("roll",), _roll("id")),
+    "roll-state": Kind(("roll",), _roll("state")),
+    **{name: Kind((HARDWARE,), text) for name, text in HARDWARE_TEXTS.items()},
+    **{name: Kind((HARDWARE,), _amount(of), of) for name, of in HARDWARE_NUMBERS.items()},
 }
 """Those that have a name of their own; variables (power, image) and label:KEY are columns too."""
 ALIASES = {
@@ -86,6 +162,8 @@ ALIASES = {
 }
 """Other words for columns, as queries have them."""
 _OF_SOME = ("place", "serial")  # fields of a module's, which a head may not have
+_BY_NAME = ("kernel", "roll", HARDWARE)
+"""Fields that a list has only where it is asked for them."""
 
 
 def images_text(images: Mapping[str, Any]) -> str:
@@ -127,13 +205,20 @@ def kind_of(name: str, variables: Sequence[str]) -> Kind:
 
 
 def fields_of(names: Sequence[str]) -> str:
-    """The fields that these columns need, before it is known which variables there are."""
+    """The fields that these columns need, before it is known which variables there are; "" for all
+    that a list has anyway."""
     fields = {
         field
         for name in (ALIASES.get(name, name) for name in names)
         for field in (KINDS[name].fields if name in KINDS else ("state", "labels"))
     }
     return ",".join(sorted({"name"} | fields - set(_OF_SOME))) if not fields & set(_OF_SOME) else ""
+
+
+def fields_by_name(names: Sequence[str]) -> str:
+    """Of the fields that these columns need those that are in no list without being asked for."""
+    fields = {field for name in names if name in KINDS for field in KINDS[name].fields}
+    return ",".join(field for field in _BY_NAME if field in fields)
 
 
 SEARCHED = ("name", "ip", "macs", "serial", "labels", "groups", "images", "place", "network", "bmc")
@@ -163,7 +248,7 @@ def column_of(name: str) -> Column:
     return Column(
         name.upper(),
         flexible=name in ("detail", "labels", "containers"),
-        right=name in ("seen", "unchanged"),
+        right=name in ("seen", "unchanged", *HARDWARE_NUMBERS),
         styled=True,
     )
 

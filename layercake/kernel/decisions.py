@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from layercake.agents.sync import Loss
 from layercake.fleet.engine import Gate
 from layercake.fleet.store import Record, WantedImage
-from layercake.kernel.feature import BootSetChoice, Running, Stopped
+from layercake.kernel.feature import BootSetChoice, NodeField, Running, Stopped
 from layercake.kraken.errors import InputError, NotFound, Unreachable
 
 Hook = TypeVar("Hook")
@@ -61,6 +61,12 @@ class Decisions:
             what: of(record)
             for running in self._all.values()
             for what, of in running.troubles.items()
+        }
+
+    def fields(self) -> dict[str, NodeField]:
+        """The fields of nodes that features know, by their names in lists."""
+        return {
+            name: field for running in self._all.values() for name, field in running.fields.items()
         }
 
     def stopped(self, record: Record) -> str:

@@ -59,6 +59,18 @@ async def at_rest() -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeField:
+    """A field of nodes in lists that only a feature knows; it is shown where it is asked for.
+    `view` is what is shown of a node, ready for JSON. `values` are {a name in queries: its values
+    of a node}, texts, or numbers for the names of `amounts`. `private`: not for viewers."""
+
+    view: Callable[[Record], Any]
+    values: Mapping[str, Callable[[Record], Sequence[str | int]]] = field(default_factory=dict)
+    amounts: frozenset[str] = frozenset()
+    private: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Running:
     """What a feature does while the head runs. `parts` are its objects, which others may ask the
     kernel for by their classes.
@@ -82,6 +94,7 @@ class Running:
     makes the cards of a machine those of a node. `boot_sets` chooses what machines boot,
     `kernel_modules` says where the modules of the kernel are that a node has booted, `image` gives
     an image by its name or raises NotFound, `matching` those of some nodes that a query means.
+    `fields` are fields of nodes in lists, and names in queries.
     """
 
     parts: Sequence[object] = ()
@@ -114,6 +127,7 @@ class Running:
     kernel_modules: Callable[[Record], Mapping[str, Any] | None] | None = None
     image: Callable[[str], WantedImage] | None = None
     matching: Matching | None = None
+    fields: Mapping[str, NodeField] = field(default_factory=dict)
 
 
 class Matching(Protocol):

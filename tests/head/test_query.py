@@ -30,6 +30,7 @@ class Plain:
     texts: dict[str, str] = field(default_factory=dict)
     lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
     times: dict[str, float | None] = field(default_factory=dict)
+    numbers: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def text(self, name: str) -> str:
         """As it was put in."""
@@ -38,6 +39,10 @@ class Plain:
     def several(self, name: str) -> Collection[str]:
         """As it was put in."""
         return self.lists.get(name, ())
+
+    def amounts(self, name: str) -> Collection[float]:
+        """As it was put in."""
+        return self.numbers.get(name, ())
 
     def seconds(self, name: str) -> float | None:
         """As it was put in."""

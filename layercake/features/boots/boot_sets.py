@@ -49,6 +49,7 @@ class BootSets:
         self.default = ""
         self.of_profiles: dict[str, str] = {}
         self._architectures: dict[str, str] = {}
+        self._kernels: dict[str, str] = {}
 
     def load(self, documents: Mapping[str, bytes]) -> None:
         """Takes over what an earlier head called the default, of the site and of profiles. Without
@@ -58,7 +59,7 @@ class BootSets:
         adopted = sets.adopt(self.directory, clear=True)
         found = self.all()
         newest = next((s for s in found if s.architecture == platform.machine()), _NONE)
-        self._architectures = {s.name: s.architecture for s in found}
+        self.note(found)
         self.default = (
             default if any(s.name == default for s in found) else (adopted or newest).name
         )
@@ -69,6 +70,15 @@ class BootSets:
             for key, name in documents.items()
             if key.startswith(OF_PROFILES) and name.decode() in names
         }
+
+    def note(self, found: Iterable[BootSet]) -> None:
+        """Remembers what is asked often, of sets that are gone too: nodes may still run them."""
+        self._architectures = {s.name: s.architecture for s in found}
+        self._kernels |= {s.name: s.kernel for s in found}
+
+    def kernel_of(self, name: str) -> str:
+        """The release of a set's kernel, "" if it is not known. From memory."""
+        return self._kernels.get(name, "")
 
     def all(self) -> list[BootSet]:
         """All sets, newest first."""
@@ -92,7 +102,7 @@ class BootSets:
         before = {name: why for name, (_, why) in self._seen.items()}
         found = self.all()
         now = {s.name: self._look_at(s.name) for s in found}
-        self._architectures = {s.name: s.architecture for s in found}
+        self.note(found)
         new = {
             s.profile.name: s.name
             for s in found
@@ -129,6 +139,7 @@ class BootSets:
                 f"cannot use boot set {name}: {why}", hint="build it again: `layercake boot build`"
             )
         self._architectures[name] = found.architecture
+        self._kernels[name] = found.kernel
         return found
 
     def served(self, boots: Boots, profile: str = "", arch: str = "") -> str:

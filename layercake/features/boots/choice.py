@@ -8,6 +8,7 @@ from typing import Any
 from layercake.features.boots.boot_sets import BootSets
 from layercake.features.images.document import Address
 from layercake.fleet.store import Record
+from layercake.kernel.feature import NodeField
 from minos.build.sets import MODULES
 
 
@@ -34,3 +35,14 @@ class NodeBootSets:
         found = self._boots.part(name, MODULES) if name else None
         url = self._address(f"boot/{name}", record.node.id)
         return None if found is None else {**found, "url": url}
+
+    def kernel(self, record: Record) -> str:
+        """The release of the kernel that a node has booted, "" if it is not known."""
+        return self._boots.kernel_of(record.boots.runs)
+
+    def kernel_field(self) -> NodeField:
+        """The same for lists and queries; null if it is not known."""
+        return NodeField(
+            lambda record: self.kernel(record) or None,
+            {"kernel": lambda record: tuple(filter(None, (self.kernel(record),)))},
+        )

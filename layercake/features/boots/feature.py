@@ -59,6 +59,7 @@ def _start(kernel: Kernel) -> Running:
         document=of_nodes.agent,
         boot_sets=of_nodes,
         kernel_modules=of_nodes.kernel_modules,
+        fields={"kernel": of_nodes.kernel_field()},
     )
 
 

@@ -10,7 +10,7 @@ from layercake.features.machines.node_routes import MachineReports
 from layercake.features.machines.operations import MachineRequests
 from layercake.features.machines.routes import MachineRoutes
 from layercake.features.machines.table import Rows
-from layercake.features.machines.views import hardware_of, why_held
+from layercake.features.machines.views import hardware_field, hardware_of, why_held
 from layercake.fleet.store import Record
 from layercake.kernel.feature import Feature, Running
 from layercake.kernel.kernel import Kernel
@@ -58,6 +58,7 @@ def _start(kernel: Kernel) -> Running:
         troubles={"hardware": hardware},
         stopped=held,
         claimed=machines.replacing.asked,
+        fields={"hardware": hardware_field(machines)},
     )
 
 

@@ -9,9 +9,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from layercake.features.machines.hardware import whereabouts
 from layercake.features.machines.hardware.report import Report
+from layercake.features.machines.hardware.summary import Hardware, shared, summarize
 from layercake.features.machines.hardware.whereabouts import Claim
 from layercake.features.machines.module import Whereabouts, claims
 from layercake.fleet.persistence.database import Database
@@ -56,6 +58,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     accepted_by: str = ""
     """Who has said that its hardware is right; "": nobody, it is what the node reported first."""
     drift: tuple[str, ...] = ()
+    hardware: Hardware | None = None
     tpm_ek: str = ""
     """The endorsement key of a stranger's TPM (SHA-256), as it said before it was taken in."""
 
@@ -74,8 +77,11 @@ class Rows:
     def all(self) -> list[Machine]:
         """What is small of all machines, as the head starts; a row that cannot be read is left
         out."""
-        rows = self._database.rows("SELECT data FROM machines")
-        return [found for (data,) in rows if (found := _decoded(data, Machine)) is not None]
+        rows = self._database.rows(
+            "SELECT data, iif(instr(data, '\"hardware\"') = 0, report, NULL) FROM machines"
+        )
+        machines = [(one, report) for data, report in rows if (one := _decoded(data, Machine))]
+        return [replace(one, hardware=_hardware(one, report)) for one, report in machines]
 
     async def write(
         self, machine: Machine, report: bytes | None, accepted: bytes | None = None
@@ -111,6 +117,14 @@ class Rows:
     async def remove(self, *keys: str) -> None:
         """Forgets machines."""
         await self._execute(partial(_remove, keys))
+
+
+def _hardware(machine: Machine, report: bytes | None) -> Hardware | None:
+    """What lists show of its hardware; out of its report where an older Layercake wrote the row."""
+    if machine.hardware is not None:
+        return shared(machine.hardware)
+    found = _decoded(report, Report)
+    return summarize(found) if found is not None else None
 
 
 def _remove(keys: tuple[str, ...], db: sqlite3.Connection) -> None:
@@ -188,6 +202,7 @@ def summary(
         bmc=found.bmc.address if found.bmc else "",
         bmc_mac=found.bmc.mac if found.bmc else "",
         place=port,
+        hardware=summarize(found),
         accepted=before.accepted if before is not None else False,
         accepted_by=before.accepted_by if before is not None else "",
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from layercake.features.machines.hardware import summary
 from layercake.features.machines.manager import Machines
 from layercake.features.machines.module import Whereabouts
 from layercake.features.machines.table import Machine, wanted_places
 from layercake.fleet.store import Record
+from layercake.kernel.feature import NodeField
 
 _KINDS = {"port": "switch port", "serial": "serial number", "option 82": "place by option 82"}
 
@@ -131,3 +134,29 @@ def why_held(record: Record, machines: Machines) -> str:
     ):
         return ""
     return f"its hardware is not as it was accepted: {machine.drift[0]}"
+
+
+def hardware_field(machines: Machines) -> NodeField:
+    """The hardware of nodes as of their last survey, for lists and queries; null without one."""
+
+    def view(record: Record) -> dict[str, Any] | None:
+        own = machines.of(record)
+        return (
+            None if own is None or own.hardware is None else summary.view(own.hardware, own.serial)
+        )
+
+    def serial(record: Record) -> Sequence[str]:
+        own = machines.of(record)
+        return () if own is None or not own.serial else (own.serial,)
+
+    def asks(
+        of: Callable[[summary.Hardware], Sequence[str | int]],
+    ) -> Callable[[Record], Sequence[str | int]]:
+        def values(record: Record) -> Sequence[str | int]:
+            own = machines.of(record)
+            return () if own is None or own.hardware is None else of(own.hardware)
+
+        return values
+
+    names = {name: asks(of) for name, of in summary.NAMES.items()}
+    return NodeField(view, {**names, "system-serial": serial}, summary.AMOUNTS, private=True)

@@ -152,14 +152,56 @@ class NodeShown(msgspec.Struct):
     revision: int
 
 
+class RollOfNode(msgspec.Struct):
+    """The roll that is under way with a node, and how far the node is in it (RollNode.state)."""
+
+    id: int
+    image: str
+    state: str
+
+
+class HardwareShown(msgspec.Struct):
+    """A node's hardware as of its last survey. `memory` and the `disks` are in bytes, `cards` are
+    the drivers of its network cards, `gpus` and `fabrics` VENDOR:DEVICE by PCI, `bios` and
+    `bmc_firmware` versions."""
+
+    model: str
+    cpu: str
+    cpus: int
+    cores: int
+    sockets: int
+    memory: int
+    disks: list[int]
+    disk_models: list[str]
+    cards: list[str]
+    gpus: list[str]
+    fabrics: list[str]
+    board: str
+    bios: str
+    bmc_firmware: str
+    serial: str
+
+
+class _OfFeatures(msgspec.Struct):
+    """What is in a list only where it is asked for by name. Null: it is not known, or not for
+    viewers (hardware)."""
+
+    kernel: str | None
+    roll: RollOfNode | None
+    hardware: HardwareShown | None
+
+
 NodeListed = msgspec.defstruct(
     "NodeListed",
-    [(field.name, field.type | UnsetType, UNSET) for field in msgspec.structs.fields(NodeShown)],
+    [
+        (field.name, field.type | UnsetType, UNSET)
+        for field in (*msgspec.structs.fields(NodeShown), *msgspec.structs.fields(_OfFeatures))
+    ],
     namespace={
         "__doc__": "A node in a list: all that is shown of one, or the fields that were asked for."
     },
 )
-"""The fields of NodeShown, each of which may be left out."""
+"""The fields of NodeShown and _OfFeatures, each of which may be left out."""
 
 
 class NodeList(msgspec.Struct):

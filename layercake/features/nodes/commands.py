@@ -1,5 +1,5 @@
-"""`layercake node`: list, show, explain, clear, up, off, set; logs, exec, copy and release are
-elsewhere."""
+"""`layercake node`: list, show, explain, clear, up, off, set; logs, exec, copy, release, compare
+and hardware are elsewhere."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from layercake.client.columns import (
     column_of,
+    fields_by_name,
     fields_of,
     has_text,
     images_text,
@@ -37,6 +38,7 @@ from layercake.client.output import Column, Output, format_duration, short_diges
 from layercake.features.events.commands import HISTORY, event_row
 from layercake.features.guard.commands import maintenance, remedy, take_over
 from layercake.features.nodes.compare_commands import compare
+from layercake.features.nodes.hardware_commands import hardware
 from layercake.features.releases.commands import release
 from layercake.features.remote.commands import copy, execute, logs
 from layercake.inventory.ranges import fold
@@ -60,7 +62,7 @@ def node() -> None:
     """Nodes: how they are, why, and what is wanted of them."""
 
 
-for _command in (maintenance, take_over, remedy, release, logs, execute, copy, compare):
+for _command in (maintenance, take_over, remedy, release, logs, execute, copy, compare, hardware):
     node.add_command(_command)
 
 
@@ -76,7 +78,7 @@ for _command in (maintenance, take_over, remedy, release, logs, execute, copy, c
     "--columns",
     default="",
     metavar="NAME,..",
-    help="Of name, status, ip, groups, seen, unchanged, place, label:KEY, power, and more.",
+    help="Of name, status, ip, groups, seen, kernel, roll, memory, label:KEY, power, and more.",
 )
 @click.option(
     "--sort",
@@ -132,8 +134,13 @@ def _listed(
     app: App, nodes: str, where: str, search: str, names: Sequence[str], some: bool
 ) -> dict[str, Any]:
     """The nodes of a list; of them what the columns `names` need, if only `some` are asked for."""
-    asked = fields_of([name.removeprefix("-") for name in names]) if some and not search else ""
+    bare = [name.removeprefix("-") for name in names]
+    asked = fields_of(bare) if some and not search else ""
     answer: dict[str, Any] = app.head.get("/v1/nodes", range=nodes, where=where, fields=asked)
+    if not asked and (more := fields_by_name(bare)):
+        rest = app.head.get("/v1/nodes", range=nodes, where=where, fields=f"name,{more}")["nodes"]
+        by_name = {view["name"]: view for view in rest}
+        answer["nodes"] = [{**v, **by_name.get(v["name"], {})} for v in answer["nodes"]]
     if search:
         answer["nodes"] = [view for view in answer["nodes"] if has_text(view, search)]
     return answer

@@ -34,8 +34,9 @@ def _start(kernel: Kernel) -> Running:
     consoles = kernel.part(Consoles)
     tally = Tally(store, [m.name for m in table.mutations], kinds(table))
     unmet = Unmet(store, clock, tally.converged.add)
-    queries = NodeQueries(store, table, clock, unmet, guard.why)
-    listing = Listing(store, table, clock, guard.why, kernel.modules.boot_timeouts)
+    fields = kernel.running.decisions.fields
+    queries = NodeQueries(store, table, clock, unmet, guard.why, fields)
+    listing = Listing(store, table, clock, guard.why, kernel.modules.boot_timeouts, fields)
     operations = Nodes(
         store, kernel.desire, guard, clock, kernel.sync, kernel.node_link, kernel.requests
     )

@@ -51,13 +51,7 @@ class NodeListRoutes:
         kind = Kind(self._listing.fields(query.get("fields", "")), caller.looks_only)
         where = query.get("where", "")
         limit = number(request, "limit", 0)
-        # what leaves a group is not told to who is bound to that
-        since = query.get("since", "") if caller.groups is None else ""
-        if since and where:
-            raise InputError(
-                "cannot use since with where: what a query means changes with the time alone",
-                hint="leave one out",
-            )
+        since = self._since(request, kind)
         if since and not (request[RANGE] or limit or query.get("after")):
             return await self._told(request, await self._listing.news(kind, since, ""), kind)
         records = self._asked_for(request, caller, ordered=bool(limit))
@@ -71,6 +65,24 @@ class NodeListRoutes:
         about = f"{request[RANGE]} {limit} {query.get('after', '')} {caller.groups} {where}"
         found = await self._listing.find(records, kind, since, about)
         return await self._told(request, found, kind, records[-1].name if more else None)
+
+    def _since(self, request: web.Request, kind: Kind) -> str:
+        """The change since which it is asked, "" for none. Raises InputError where changes are not
+        noticed."""
+        since = request.query.get("since", "")
+        if not since or request[CALLER].groups is not None:
+            return ""  # what leaves a group is not told to who is bound to that
+        if beyond := self._listing.beyond(kind):
+            raise InputError(
+                f"cannot use since with the field {beyond[0]}: no change of it is noticed",
+                hint="leave one out",
+            )
+        if request.query.get("where", ""):
+            raise InputError(
+                "cannot use since with where: what a query means changes with the time alone",
+                hint="leave one out",
+            )
+        return since
 
     def _asked_for(
         self, request: web.Request, caller: Caller, *, ordered: bool
@@ -92,8 +104,10 @@ class NodeListRoutes:
         self, request: web.Request, found: Found, kind: Kind, after: str | None = None
     ) -> web.StreamResponse:
         """The answer; `after` is the name to go on after."""
-        headers = {"ETag": found.mark, "Cache-Control": "no-cache"}
-        if found.mark in (
+        headers = {"Cache-Control": "no-cache"}
+        if not self._listing.beyond(kind):
+            headers["ETag"] = found.mark
+        if "ETag" in headers and found.mark in (
             word.strip() for word in request.headers.get("If-None-Match", "").split(",")
         ):
             return web.Response(status=304, headers=headers)

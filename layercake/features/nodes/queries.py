@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from layercake.base.clock import Clock
-from layercake.features.nodes.lists.facts import RecordFacts, Unmet
-from layercake.features.nodes.lists.query import parse
+from layercake.features.nodes.lists.facts import RecordFacts, Unmet, ValuesOf
+from layercake.features.nodes.lists.query import MoreNames, parse
 from layercake.features.nodes.views import Status
 from layercake.fleet.guard_state import Verdict
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
+from layercake.kernel.feature import NodeField
 from layercake.kernel.slices import slowly
 
 
 class NodeQueries:
-    """Answers queries. `why` says why the guard has a node stopped."""
+    """Answers queries. `why` says why the guard has a node stopped, `fields` are what features know
+    of nodes besides."""
 
     def __init__(
         self,
@@ -24,16 +26,19 @@ class NodeQueries:
         clock: Clock,
         unmet: Unmet,
         why: Callable[[Record], Verdict | None],
+        fields: Callable[[], Mapping[str, NodeField]] = dict,
     ) -> None:
         self._store = store
         self._table = table
         self._clock = clock
         self._unmet = unmet
         self._why = why
+        self._fields = fields
 
     async def _existing(self, records: Sequence[Record]) -> dict[str, Collection[str]]:
         """The values that some names have: what no node has is asked for by mistake."""
         found: dict[str, set[str]] = {"group": set(), "network": set(), "images": set()}
+        found["status"] = {status.value for status in Status}
         async for record in slowly(records):
             found["group"].update(record.node.groups)
             found["network"].add(record.node.network)
@@ -48,13 +53,43 @@ class NodeQueries:
         has to do goes first. `brief`: of a viewer, who asks for nothing that he is not shown;
         `bound`: of somebody who sees no more than these records. Raises InputError for one that is
         none, or that asks for what there is not."""
-        values = {v.name: v.values for v in self._table.variables}
-        existing: dict[str, Collection[str]] = {"status": [status.value for status in Status]}
-        existing |= await self._existing(records if bound else list(self._store))
-        test = parse(where, values, len(self._store), brief=brief, existing=existing).test
+        fields = [f for f in self._fields().values() if not (f.private and brief)]
+        values_of = {name: of for field in fields for name, of in field.values.items()}
+        amounts = {name for field in fields for name in field.amounts}
+        visible = records if bound else list(self._store)
+        more = await self._more(visible, where, values_of)
+        query = parse(
+            where,
+            {v.name: v.values for v in self._table.variables},
+            len(self._store),
+            brief=brief,
+            existing=await self._existing(visible)
+            | {name: sorted(map(str, found)) for name, found in more.items() if found},
+            more=_names(more, amounts),
+        )
         now = self._clock()
         return [
             record
             async for record in slowly(records)
-            if test(RecordFacts(record, now, self._unmet, self._why))
+            if query.test(RecordFacts(record, now, self._unmet, self._why, values_of))
         ]
+
+    @staticmethod
+    async def _more(
+        records: Sequence[Record], where: str, values_of: ValuesOf
+    ) -> dict[str, set[str | int]]:
+        """The values that there are of names that features add, of those that stand in a query."""
+        found: dict[str, set[str | int]] = {name: set() for name in values_of}
+        asked = [name for name in values_of if name in where]
+        if asked:
+            async for record in slowly(records):
+                for name in asked:
+                    found[name].update(values_of[name](record))
+        return {name: values - {""} for name, values in found.items()}
+
+
+def _names(more: Mapping[str, set[str | int]], amounts: Collection[str]) -> MoreNames:
+    """The names that features add, and of amounts the numbers that there are."""
+    texts = [name for name in more if name not in amounts]
+    numbers = {name: [n for n in more[name] if not isinstance(n, str)] for name in amounts}
+    return MoreNames(texts, numbers)

@@ -10,6 +10,7 @@ from layercake.features.rolls.later.schedule import RollSchedule
 from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.operations import RollRequests
 from layercake.features.rolls.routes import RollRoutes
+from layercake.features.rolls.views import roll_field
 from layercake.fleet.store import Record
 from layercake.kernel.feature import Feature, Running
 from layercake.kernel.kernel import Kernel
@@ -61,6 +62,7 @@ def _start(kernel: Kernel) -> Running:
         loops=(rolls.run, schedule.run),
         routes=(RollRoutes(operations, rolls, kernel.store),),
         stops_changed=rolls.touch,
+        fields={"roll": roll_field(rolls)},
     )
 
 

@@ -13,7 +13,9 @@ from layercake.features.rolls.facts import (
     counted,
     describe,
 )
+from layercake.features.rolls.manager import Rolls
 from layercake.fleet.store import Record, Store
+from layercake.kernel.feature import NodeField
 
 SHOWS = ("all", "open", "none")
 _LATE_S = 5.0
@@ -71,3 +73,27 @@ def _trouble(record: Record, roll: Roll) -> str:
         if event.id > roll.after and event.at <= end:
             return event.text
     return ""
+
+
+def roll_field(rolls: Rolls) -> NodeField:
+    """The roll that is under way with a node, and how far the node is in it; null without one."""
+
+    def place(record: Record) -> tuple[Roll, NodeRoll] | None:
+        key = record.node.id
+        return next(((r, r.nodes[key]) for r in rolls.active() if key in r.nodes), None)
+
+    def view(record: Record) -> dict[str, Any] | None:
+        if (found := place(record)) is None:
+            return None
+        roll, node = found
+        return {"id": roll.id, "image": roll.image, "state": node.state.value}
+
+    def number(record: Record) -> tuple[str, ...]:
+        found = place(record)
+        return () if found is None else (str(found[0].id),)
+
+    def state(record: Record) -> tuple[str, ...]:
+        found = place(record)
+        return () if found is None else (found[1].state.value,)
+
+    return NodeField(view, {"roll": number, "roll-state": state})

@@ -3,7 +3,8 @@ wanted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from layercake.base.clock import Clock
 from layercake.features.machines.module import Whereabouts
@@ -44,17 +45,27 @@ class Unmet:
         return max(0.0, self._clock() - self._since.get(record.node.id, self._began))
 
 
+ValuesOf = Mapping[str, Callable[[Record], Sequence[str | int]]]
+"""The values of nodes by names that features add (kernel.feature.NodeField)."""
+
+
 class RecordFacts:
     """One node at a time: `record` is set before it is asked. `why` is why the guard holds a node's
-    next step."""
+    next step, `more` gives the values of names that features add."""
 
     def __init__(
-        self, record: Record, now: float, unmet: Unmet, why: Callable[[Record], Verdict | None]
+        self,
+        record: Record,
+        now: float,
+        unmet: Unmet,
+        why: Callable[[Record], Verdict | None],
+        more: ValuesOf = MappingProxyType({}),
     ) -> None:
         self.record = record
         self._now = now
         self._unmet = unmet
         self._why = why
+        self._more = more
 
     def text(self, name: str) -> str:
         """The value of a variable, of one of TEXTS, or of a label."""
@@ -69,18 +80,31 @@ class RecordFacts:
             boots = self.record.boots
             return boots.runs if name == "boot-set" else boots.agent_runs
         if name == "serial" or name.startswith(PLACE):
-            return _whereabouts(node.parts.get("machines"), name)
+            said = _whereabouts(node.parts.get("machines"), name)
+            if said or name != "serial":
+                return said
+            return next(map(str, self._values("system-serial")), "")
         return str(getattr(node, "state" if name == "wanted" else name.removeprefix("trait:")))
 
     def several(self, name: str) -> Collection[str]:
-        """The values of one of SEVERAL."""
+        """The values of one of SEVERAL, or of a text that features add."""
         record = self.record
+        if name in self._more:
+            return [str(value) for value in self._values(name)]
         if name == "images":
             running = record.running if record.value("run") == "SYNC" else ()
             return {image.name for image in (*record.wanted, *running)}
         if name == "stopped":
             return stops(record)
         return record.node.groups if name == "group" else record.node.macs
+
+    def amounts(self, name: str) -> Collection[float]:
+        """The numbers of a name that is an amount."""
+        return [value for value in self._values(name) if not isinstance(value, str)]
+
+    def _values(self, name: str) -> Sequence[str | int]:
+        values = self._more.get(name)
+        return () if values is None else values(self.record)
 
     def seconds(self, name: str) -> float | None:
         """One of TIMES."""

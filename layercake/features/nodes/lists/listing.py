@@ -14,7 +14,7 @@ import math
 import operator
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from layercake.features.nodes.views import Status, moving_view, status_of, stead
 from layercake.fleet.guard_state import Verdict
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
+from layercake.kernel.feature import NodeField
 from layercake.kraken.errors import InputError
 from layercake.modules.boot_timeouts import BootTimeouts
 
@@ -99,7 +100,8 @@ class Found:
 
 
 class Listing:
-    """Lists of a head's nodes. `why` says why the guard has a node stopped."""
+    """Lists of a head's nodes. `why` says why the guard has a node stopped, `more` are the fields
+    that features know: they are never kept, and given only to who asks for them by name."""
 
     def __init__(
         self,
@@ -108,7 +110,9 @@ class Listing:
         clock: Clock,
         why: Callable[[Record], Verdict | None],
         timeouts: BootTimeouts,
+        more: Callable[[], Mapping[str, NodeField]] = dict,
     ) -> None:
+        self._more = more
         self._store = store
         self._table = table
         self._clock = clock
@@ -139,7 +143,7 @@ class Listing:
         """The fields in a text, with commas between them; none: all. Raises InputError for one that
         there is not."""
         wanted = tuple(dict.fromkeys(filter(None, text.split(","))))
-        known = self._known
+        known = (*self._known, *self._more())
         for word in wanted:
             if word not in known:
                 raise InputError(
@@ -147,6 +151,11 @@ class Listing:
                     hint=f"there are {', '.join(sorted(known))}",
                 )
         return wanted
+
+    def beyond(self, kind: Kind) -> tuple[str, ...]:
+        """Those of the fields that features know, and of which no change is noticed."""
+        more = self._more()
+        return tuple(name for name in kind.fields if name in more)
 
     async def find(self, records: Iterable[Record], kind: Kind, since: str, about: str) -> Found:
         """Looks which of the records have changed since a change number (Found.change), "" for all
@@ -296,7 +305,8 @@ class Listing:
         size = 0
         began = time.perf_counter()
         comma = b""
-        still = kind.still
+        more = self._beyond(kind)
+        still = kind.still and not more
         whole = not kind.fields
         key = kind.key
         now = self._clock()
@@ -307,9 +317,9 @@ class Listing:
             elif whole:
                 parts += (comma, steadily[:-1], self._moving(record, entry, kind, now))
             else:
-                told = {
-                    k: v for k, v in self._moving_view(record, kind).items() if k in kind.fields
-                }
+                view = self._moving_view(record, kind)
+                told = {k: v for k, v in view.items() if k in kind.fields}
+                told |= {name: of(record) for name, of in more.items()}
                 parts += (
                     comma,
                     steadily[:-1],
@@ -327,6 +337,15 @@ class Listing:
                 began = time.perf_counter()
                 now = self._clock()
         yield b"".join(parts)
+
+    def _beyond(self, kind: Kind) -> dict[str, Callable[[Record], Any]]:
+        """What is shown of those fields that features know."""
+        known = self._more()
+        fields = {name: known[name] for name in self.beyond(kind)}
+        return {
+            name: _hidden if field.private and kind.brief else field.view
+            for name, field in fields.items()
+        }
 
     def _steadily(self, record: Record, entry: Entry, kind: Kind) -> bytes:
         """The words of what does not go with the time: they are kept, unless the node is other than
@@ -369,6 +388,10 @@ class Listing:
 
     def _timed(self, kind: Kind) -> bool:
         return not kind.fields or "boot_time" in kind.fields
+
+
+def _hidden(record: Record) -> None:
+    """What is shown of a field that is not for viewers."""
 
 
 FACTS = operator.attrgetter(

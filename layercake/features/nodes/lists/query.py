@@ -12,6 +12,10 @@ other words of a place in the inventory, `label:KEY`, `images` (what it runs or 
 or a time: `unchanged`, `seen` (since its agent was last heard) and `unconverged` (for how long it
 is not as wanted). Times are numbers with s, m, h or d. `in` takes a node range for a name, a subnet
 for an address. ALIASES are other words for some; `image` with the name of an image is `images`.
+
+Features add names of their own (kernel.feature.NodeField): texts such as `kernel`, and amounts such
+as `memory`, which are numbers, of bytes with a unit: 256G is binary, 1.92TB decimal. A VALUE with
+blanks or signs in it stands between double quotes.
 """
 
 from __future__ import annotations
@@ -20,11 +24,11 @@ import ipaddress
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NoReturn, Protocol
 
-from layercake.base.text import nearest, show
+from layercake.base.text import amount_text, nearest, show
 from layercake.inventory.ranges import names_of
 from layercake.inventory.schema import ARCHES, FIRMWARES, STATES
 from layercake.kraken.errors import InputError
@@ -38,9 +42,14 @@ MAX_RANGES = 4
 SPARE = 1024
 """How many names a range may spell out beyond twice the number of nodes: that takes time."""
 _TOKEN = re.compile(
-    r"\s*(?:(?P<sign><=|>=|!=|[=<>()])|(?P<word>[^\s=<>()!]+(?:!(?!=)[^\s=<>()!]*)*))"
+    r'\s*(?:(?P<sign><=|>=|!=|[=<>()])|"(?P<quoted>[^"]*)"'
+    r"|(?P<word>[^\s=<>()!]+(?:!(?!=)[^\s=<>()!]*)*))"
 )
 _TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)")
+_AMOUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,6})?)(?:([KMGTP])(i?B)?)?", re.ASCII)
+_POWERS = "KMGTP"
+_NEAR = 0.01
+"""Sizes that differ by so little are equal: 1.92TB is 1,920,383,410,176 bytes."""
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _ORDER: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -101,8 +110,20 @@ class Facts(Protocol):
     def several(self, name: str) -> Collection[str]:
         """The values of one of SEVERAL."""
 
+    def amounts(self, name: str) -> Collection[float]:
+        """The numbers of a name that is an amount; none if it is not known."""
+
     def seconds(self, name: str) -> float | None:
         """One of TIMES; None if there is none: it was never heard, or is as wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoreNames:
+    """Names that features add: `texts`, of which a node may have several values, and `amounts`, by
+    name the numbers that nodes have, if it was looked for."""
+
+    texts: Collection[str] = ()
+    amounts: Mapping[str, Collection[float]] = field(default_factory=dict)
 
 
 Test = Callable[[Facts], bool]
@@ -121,6 +142,7 @@ class _Token:
     at: int
     text: str
     sign: bool
+    quoted: bool = False
 
 
 def parse(
@@ -130,17 +152,19 @@ def parse(
     *,
     brief: bool = False,
     existing: Mapping[str, Collection[str]] = MappingProxyType({}),
+    more: MoreNames = MoreNames(),
 ) -> Query:
     """What a text means; `variables` are those of the head's modules with their values, `nodes` is
-    how many there are, `existing` the values that others of the names have at the site. `brief`:
-    without the names of HIDDEN. Raises InputError that names the place."""
+    how many there are, `existing` the values that others of the names have at the site, `more` the
+    names of features. `brief`: without the names of HIDDEN. Raises InputError, with the place."""
     if len(text) > MAX_TEXT:
         raise InputError(
             f"cannot use the query: it has {len(text)} characters, {MAX_TEXT} are possible"
         )
     hidden = HIDDEN if brief else ()
     return Query(
-        text, _Parser(text, variables, 2 * nodes + SPARE, hidden, {**VALUES, **existing}).whole()
+        text,
+        _Parser(text, variables, 2 * nodes + SPARE, hidden, {**VALUES, **existing}, more).whole(),
     )
 
 
@@ -154,13 +178,16 @@ class _Parser:
         most: int,
         hidden: Collection[str],
         values: Mapping[str, Collection[str]],
+        more: MoreNames,
     ) -> None:
         self._text = text
         self._most = most
         self._ranges = 0
         self._variables = variables
         self._values = values
-        known = (*variables, *TEXTS, *SEVERAL, *TIMES, f"{LABEL}KEY")
+        self._several = (*SEVERAL, *more.texts)
+        self._amounts = more.amounts
+        known = (*variables, *TEXTS, *self._several, *more.amounts, *TIMES, f"{LABEL}KEY")
         self._names = tuple(name for name in known if name not in hidden)
         self._tokens = list(self._split())
         self._at = 0
@@ -173,8 +200,10 @@ class _Parser:
             if found is None:
                 place = at + len(self._text[at:]) - len(self._text[at:].lstrip())
                 self._wrong(place, f"{show(self._text[place])} may not stand here")
-            kind = "sign" if found["sign"] else "word"
-            yield _Token(found.start(kind), found[kind], found["sign"] is not None)
+            kind = next(kind for kind in ("sign", "word", "quoted") if found[kind] is not None)
+            yield _Token(
+                found.start(kind), found[kind], found["sign"] is not None, kind == "quoted"
+            )
             at = found.end()
 
     def _wrong(self, at: int, why: str, hint: str = "") -> NoReturn:
@@ -185,7 +214,8 @@ class _Parser:
 
     def _next(self, *texts: str) -> bool:
         """Whether the next token is one of these; it is passed then."""
-        there = self._at < len(self._tokens) and self._tokens[self._at].text in texts
+        there = self._at < len(self._tokens) and not self._tokens[self._at].quoted
+        there = there and self._tokens[self._at].text in texts
         self._at += there
         return there
 
@@ -261,6 +291,8 @@ class _Parser:
     def _compare(self, name: str, sign: _Token, value: _Token) -> Test:
         if name in TIMES:
             return self._time(name, sign, value)
+        if name in self._amounts:
+            return self._amount(name, sign, value)
         if sign.text not in ("=", "!="):
             self._wrong(
                 sign.at, f"{name} is no time: {sign.text} says nothing of it", "write = or !="
@@ -276,7 +308,7 @@ class _Parser:
                 f"{name} is never {show(word)}",
                 nearest(word, known) or f"it is one of {', '.join(known)}",
             )
-        if name in SEVERAL:
+        if name in self._several:
             return lambda node: (word in node.several(name)) is equal
         return lambda node: (node.text(name) == word) is equal
 
@@ -289,6 +321,28 @@ class _Parser:
             )
         limit = float(found[1]) * _UNITS[found[2]]
         return lambda node: (took := node.seconds(name)) is not None and holds(took, limit)
+
+    def _amount(self, name: str, sign: _Token, value: _Token) -> Test:
+        found = _AMOUNT.fullmatch(value.text)
+        if found is None:
+            self._wrong(
+                value.at, f"{show(value.text)} is no amount", "write 64, 256G (binary) or 1.92TB"
+            )
+        unit = 1000 if found[3] == "B" else 1024
+        limit = float(found[1]) * (unit ** (_POWERS.index(found[2]) + 1) if found[2] else 1)
+        holds = _ORDER[sign.text]
+        if sign.text not in ("=", "!="):
+            return lambda node: any(holds(amount, limit) for amount in node.amounts(name))
+        margin = _NEAR * limit if found[2] else 0.0
+        known = self._amounts[name]
+        if known and not any(abs(amount - limit) <= margin for amount in known):
+            closest = sorted(sorted(known, key=lambda amount: abs(amount - limit))[:5])
+            hint = f"the nearest there are: {', '.join(amount_text(one) for one in closest)}"
+            self._wrong(value.at, f"{name} is never {show(value.text)}", hint)
+        equal = sign.text == "="
+        return lambda node: (
+            any(abs(amount - limit) <= margin for amount in node.amounts(name)) is equal
+        )
 
     def _within(self, name: str, value: _Token) -> Test:
         if name == "name":
