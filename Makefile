@@ -17,7 +17,7 @@ DRIVER ?=
 help:
 	@echo "make deb [CHECK=1]  the Debian package for 12 and 13, in build/: apt install ./build/layercake_*.deb; with CHECK=1 Debian's"
 	@echo "                    lintian, piuparts and autopkgtest judge it"
-	@echo "make demo [KEEP=1] [STORE=rbd] [RACK=libvirt] [PCAP=DIR]  a virtual rack from power-off to running images; with STORE=rbd out of a real"
+	@echo "make demo [KEEP=1] [HEADS=2] [STORE=rbd] [RACK=libvirt] [PCAP=DIR]  a virtual rack from power-off to running images; with STORE=rbd out of a real"
 	@echo "                    Ceph, with RACK=libvirt on libvirt domains whose BMCs are virtualbmc and sushy-emulator; with PCAP=DIR"
 	@echo "                    DIR/NAME.pcap has what machine NAME says and hears; with DISCOVERY=1 there are two machines more, which no inventory"
 	@echo "                    knows: they are discovered, taken in by their switch ports, and reached by ssh"
@@ -48,8 +48,8 @@ deb:
 
 # libvirt's domains have BMCs of their own: virtualbmc and sushy-emulator, in an environment of their own.
 demo:
-	$(prepare) demo$(if $(DISCOVERY),+discovery)$(if $(filter rbd,$(STORE)),+rbd)$(if $(filter libvirt,$(RACK)),+libvirt)$(if $(PCAP),+pcap) --then \
-	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE)) $(if $(RACK),--rack $(RACK)) $(if $(PCAP),--pcap $(PCAP)) $(if $(DISCOVERY),--discovery)
+	$(prepare) demo$(if $(DISCOVERY),+discovery)$(if $(filter rbd,$(STORE)),+rbd)$(if $(filter libvirt,$(RACK)),+libvirt)$(if $(PCAP),+pcap)$(if $(filter 2,$(HEADS)),+heads) --then \
+	$(PY) vm-testbed/demo.py $(if $(KEEP),--keep) $(if $(STORE),--store $(STORE)) $(if $(RACK),--rack $(RACK)) $(if $(PCAP),--pcap $(PCAP)) $(if $(DISCOVERY),--discovery) $(if $(HEADS),--heads $(HEADS))
 
 # A head with simulated nodes. Faults come now and then: a few nodes flap, hang or have a bad BMC, and a rack goes dark for a minute.
 NODES ?= 200

@@ -6,7 +6,8 @@ leaves it up to play with. With `--store rbd` (`make demo STORE=rbd`) the images
 which the machines read them from as they need them. With `--rack libvirt` (`make demo
 RACK=libvirt`) the machines are libvirt's, and their BMCs virtualbmc and sushy-emulator. With
 `--discovery` (`make demo DISCOVERY=1`) there are two machines more, which no inventory knows
-(discoverydemo.py). With `--pcap DIR` (`make demo PCAP=DIR`) what each machine says and hears on its
+(discoverydemo.py). With `--heads 2` (`make demo HEADS=2`) a second head takes over in the middle
+of a roll (headsdemo.py). With `--pcap DIR` (`make demo PCAP=DIR`) what each machine says and hears on its
 network is recorded."""
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ def main() -> int:
     )
     parser.add_argument(
         "--discovery", action="store_true", help="with two machines more, which no inventory knows"
+    )
+    parser.add_argument(
+        "--heads", type=int, choices=(1, 2), default=1, help="2: with a second head and a witness"
     )
     parser.add_argument(
         "--pcap",

@@ -172,6 +172,7 @@ ADDITIONS: dict[str, Addition] = {
     ),
     "check": Addition(("vm-testbed/packages-check.txt",)),
     "pcap": Addition(("vm-testbed/packages-pcap.txt",)),
+    "heads": Addition(("vm-testbed/packages-heads.txt",), memory=300 * MIB),
 }
 """What the variables of `make demo` and `make deb` add."""
 

@@ -24,6 +24,7 @@ from cephrun import POOL, CephError, CephRun
 from discoverydemo import Discovery, machines
 from headclient import HeadRunError
 from headrun import HeadRun
+from headsdemo import SeveralHeads
 from progress import Progress
 from sampleimages import crashing_image
 from steps import ENDINGS
@@ -56,6 +57,7 @@ class Demo:
         pcap: Path | None = None,
         *,
         discovery: bool = False,
+        heads: int = 1,
     ) -> None:
         self.progress = progress
         self.directory = directory
@@ -67,6 +69,11 @@ class Demo:
         self.discovery = (
             Discovery(self.rack, self.head, directory, self.layercake, progress.step)
             if discovery
+            else None
+        )
+        self.several = (
+            SeveralHeads(self.rack, self.head, directory, progress.step, progress.line)
+            if heads > 1
             else None
         )
         self.pcap = pcap
@@ -103,12 +110,17 @@ class Demo:
         self.progress.step("starting the head", 0.12)
         self.head.start()
         self.progress.doing("building the images", 0.15)
+        if self.several is not None:
+            self.several.up()
         images = json.loads(self.built(self._images))
         for name, path in images.items():
             self.layercake("image", "add", name, path)
         if self.discovery is not None:
             self.discovery.add_image()
         self.boot()
+        if self.several is not None:
+            self.several.fail_over(NAMES, "debian-2")
+            return
         self.rolls()
         self.progress.step("what the head knows", 0.93)
         self.layercake("node", "explain", "n1")
@@ -302,6 +314,8 @@ class Demo:
                 stack.callback(self.recording.stop)
             if self.ceph is not None:
                 stack.callback(self.ceph.down)
+            if self.several is not None:
+                stack.callback(self.several.close)
             stack.callback(self.head.close)
             if self._images is not None and self._images.poll() is None:
                 self._images.kill()
@@ -321,6 +335,7 @@ def show(progress: Progress, options: argparse.Namespace) -> int:
             options.rack,
             options.pcap,
             discovery=options.discovery,
+            heads=options.heads,
         )
         try:
             demo.run()
