@@ -51,17 +51,17 @@ class SeveralHeads:
         self.first.stop()
         self._run("heads", "begin", "--data-dir", self.first.data, "--name", "head1", "--yes")
         self._store("head1", self.first.data)
-        self.first.start()
+        self._begin(self.first)
+        self.first.wait("the head leads", lambda: self._serves(self.first), LIMIT_S)
         own = ("--data-dir", self._witness, "--address", WITNESS)
         self._run("witness", *own, *self._invited("witness1", "--witness"))
         self._store("witness1", self._witness)
         self.first.wait("the witness has its vote", lambda: self._members() == 2, LIMIT_S)
-        own = ("--data-dir", self.second.data, "--interface", BRIDGE, "--address", SECOND)
+        here = ("--data-dir", self.second.data, "--interface", BRIDGE, "--address", SECOND)
         socket = ("--set", f"socket={json.dumps(str(self.second.socket))}")
-        self._run("init", *own, *socket, "--no-boot", "--yes", *self._invited("head2"))
+        self._run("init", *here, *socket, "--no-boot", "--yes", *self._invited("head2"))
         self._store("head2", self.second.data)
-        with self.second.log_file.open("ab") as log:
-            self.second.process = self._start(log, "serve", "--data-dir", self.second.data)
+        self._begin(self.second)
         self.first.wait("the second head follows", self._follows, LIMIT_S)
         self.first.follow(["heads"], self._line)
 
@@ -77,15 +77,16 @@ class SeveralHeads:
         began = time.monotonic()
         self.first.kill()
         self._stores.pop("head1").kill()
-        self.second.wait("the second head leads", self._serves, LIMIT_S)
+        self.second.wait("the second head leads", lambda: self._serves(self.second), LIMIT_S)
         self._step(
             f"the second head leads {time.monotonic() - began:.1f} s later; the roll goes on"
         )
         whole = len(self._rack.nodes)
         self.second.wait("the roll ends", lambda: self._rolled(self.second, image) == whole, ROLL_S)
         self._step(f"all nodes are rolled {time.monotonic() - began:.1f} s after the kill")
-        for words in (("heads",), ("roll", "status"), ("node", "list")):
-            self.second.follow(words, self._line)
+        for shown in ("heads", "roll status", "node list"):
+            self._line(f"\n$ layercake {shown}")
+            self.second.follow(shown.split(), self._line)
 
     def close(self) -> None:
         """Ends what was started."""
@@ -100,6 +101,10 @@ class SeveralHeads:
         argv = [sys.executable, "-m", "layercake.cli.main", *map(str, words)]
         environment = self.second.environment
         return self._rack.exec(argv, env=environment, cwd=ROOT, stdout=log, stderr=log)
+
+    def _begin(self, head: HeadRun) -> None:
+        with head.log_file.open("ab") as log:
+            head.process = self._start(log, "serve", "--data-dir", head.data)
 
     def _store(self, name: str, data: Path) -> None:
         with (data.parent / f"{name}.store.log").open("ab") as log:
@@ -130,9 +135,10 @@ class SeveralHeads:
             for one in shown["heads"]
         )
 
-    def _serves(self) -> bool:
+    @staticmethod
+    def _serves(head: HeadRun) -> bool:
         try:
-            return self.second.serving()
+            return head.serving()
         except HeadRunError:  # it follows still
             return False
 
