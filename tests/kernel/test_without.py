@@ -19,6 +19,7 @@ ALONE = {
     "access",
     "authority",
     "events",
+    "heads",
     "logs",
     "power",
     "releases",
