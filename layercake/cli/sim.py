@@ -121,6 +121,14 @@ def sim() -> None:
     "--kernel", type=Span(), default="4s", show_default=True, help="How long kernel and minOS take."
 )
 @click.option(
+    "--heads",
+    type=click.IntRange(1, 3),
+    default=1,
+    show_default=True,
+    help="How many heads there are: of several one leads, and the directories of the others are "
+    "DIR/head2 and DIR/head3. It needs etcd.",
+)
+@click.option(
     "--dhcp",
     is_flag=True,
     help="Machines ask by DHCP, by a relay; without it they ask for their boot script at once.",
@@ -186,6 +194,7 @@ def run(
     settings: Sequence[str],
     firmware: float,
     kernel: float,
+    heads: int,
     dhcp: bool,
     dark: Sequence[str],
     at: float,
@@ -213,6 +222,7 @@ def run(
         "config": str(config.absolute()) if config else "",
         "address": address,
         "changes": dict(map(setting, settings)),
+        "heads": heads,
         "dhcp": dhcp,
         "faults": {**faults, "every_s": every},
         "dark": [{"nodes": words, "at": at, "lasts": lasts, "every": every} for words in dark],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,6 +23,7 @@ import yaml
 
 from layercake.base.tcp_listener import raise_file_limit
 from layercake.head.settings import Settings
+from layercake.heads.member import PROGRAM
 from layercake.inventory import ranges
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
@@ -175,7 +177,7 @@ def build_play(options: Options, screen: Screen) -> Play:
     config = _config(Path(options.config)) if options.config else None
     simulated = _simulated(options, _heads(options, config))
     address = options.address or ("" if options.inventory or config is not None else inventory.HEAD)
-    members = EtcdMembers(place, STORE_MEMBERS) if options.heads > 1 else None
+    members = _members(place, options.heads)
     settings = site.settings_of(
         place,
         simulated,
@@ -217,6 +219,16 @@ def build_play(options: Options, screen: Screen) -> Play:
     for dark in options.dark:
         play.chosen(dark.nodes)
     return play
+
+
+def _members(place: Path, heads: int) -> EtcdMembers | None:
+    """The members of the store of several heads. Raises InputError without etcd."""
+    if heads < 2:
+        return None
+    if shutil.which(PROGRAM) is None:
+        why = "cannot simulate several heads: etcd is not installed"
+        raise InputError(why, hint="apt install etcd-server")
+    return EtcdMembers(place, STORE_MEMBERS)
 
 
 def _among(name: str, members: EtcdMembers | None) -> dict[str, Any]:
