@@ -10,11 +10,14 @@ from aiohttp import web
 
 from layercake.agents import pki
 from layercake.agents.pki import Authority
-from layercake.api.local import listen
+from layercake.api.local import by_peer, listen
 from layercake.base import tcp_listener
 from layercake.base.tcp_listener import Limits
+from layercake.base.text import parse_json
 from layercake.head.settings import Settings
 from layercake.heads.site import SharedSite
+from layercake.kraken.errors import LayercakeError
+from layercake.moduleapi.module import Role
 from layercake.moduleapi.web import WebServer
 
 log = logging.getLogger("layercake.heads")
@@ -61,7 +64,26 @@ class StandbyServer:
             return web.Response(
                 body=msgspec.json.encode(await self._site.view()), content_type="application/json"
             )
+        if request.path == "/v1/heads/promote" and request.method == "POST":
+            return await self._promote(request)
         return self._follows()
+
+    async def _promote(self, request: web.Request) -> web.Response:
+        """Where no head leads, for what the store has is older than what they have: an admin says
+        which of them goes on with what it has."""
+        try:
+            caller = by_peer(request, self._settings)
+            words = await request.json(loads=parse_json)
+        except (LayercakeError, ValueError, web.HTTPException):
+            return self._follows()
+        head = words.get("head") if isinstance(words, dict) else None
+        leader = self._site.leader
+        if caller.role is not Role.ADMIN or head != self._site.name or leader is not None:
+            return self._follows()
+        log.warning("%s has this head lead with what it has", caller.name)
+        before = await self._site.view()
+        self._site.standby.promoted = True
+        return web.Response(body=msgspec.json.encode(before), content_type="application/json")
 
     async def _serve_network(self, request: web.Request) -> web.Response:
         """Over the network: people's programs go on to the leader. A node looks for it itself."""

@@ -106,4 +106,6 @@ def promote(app: App, head: str, yes: bool) -> Answer:
     if not app.confirm(f"Have {head} lead from now on?", yes):
         return Answer(code=FAILED)
     answer = app.head.post("/v1/heads/promote", {"head": head, "by": current_user()})
-    return Answer(answer, lambda out: out.line(f"{answer['leader']} hands over to {head}"))
+    before = answer["leader"]
+    said = f"{before} hands over to {head}" if before else f"{head} leads with what it has"
+    return Answer(answer, lambda out: out.line(said))
