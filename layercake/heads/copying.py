@@ -23,7 +23,7 @@ import msgspec
 from layercake.base.files import write_atomic
 from layercake.heads.files import COPYING, FileEntry, Manifest, SharedFiles, check, in_order
 from layercake.heads.log import SharedLog, Term
-from layercake.heads.standby import HeadSays
+from layercake.heads.standby import HeadSays, heads_of
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused
 from layercake.moduleapi.tls_client import OutgoingConnections
 
@@ -266,20 +266,22 @@ class FileCopies:
 
     async def wait_until_copied(self, term: Term) -> None:
         """Returns when each head that is there has the files that this one has now, or after
-        WAIT_S: it is behind then. Raises LayercakeError."""
+        WAIT_S: it is behind then, and nobody waits for these files again. Raises
+        LayercakeError."""
         behind: list[str] = []
+        mark = ""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_S):
                 await self.publish(term)
                 mark = self.mark
                 if self.lacks or mark == self._everywhere:
                     return
-                self._everywhere = mark
                 while True:
                     behind = await self._behind(mark)
                     if not behind:
-                        return
+                        break
                     await asyncio.sleep(ASK_S)
+        self._everywhere = mark or self._everywhere  # others waited beside this one until now
         if behind:
             log.warning("%s has not all files yet", ", ".join(behind))
 
@@ -295,24 +297,19 @@ def _read_lines(path: Path) -> list[str]:
         return [""]
 
 
-async def heads_of(shared: SharedLog) -> list[HeadSays]:
-    """What the heads say of themselves. Raises StoreAway, StoreRefused and OperationFailed."""
-    try:
-        return [
-            msgspec.json.decode(said, type=HeadSays) for said in (await shared.published()).values()
-        ]
-    except msgspec.MsgspecError as error:
-        raise OperationFailed(f"cannot read what the heads say: {error}") from None
-
-
 async def keep_files(copies: FileCopies, turn: Callable[[], Awaitable[None]]) -> None:
     """Looks after the files again and again, until it is cancelled."""
     while True:
         try:
             await turn()
             copies.trouble = ""
-        except LayercakeError as error:
-            if error.message != copies.trouble:
+        except (LayercakeError, OSError) as error:
+            why = error.message if isinstance(error, LayercakeError) else f"cannot copy: {error}"
+            if why != copies.trouble:
                 log.error("%s", error)
-            copies.trouble = error.message
+            copies.trouble = why
+        except Exception as error:  # a fault of ours: the files are looked after all the same
+            if not copies.trouble:
+                log.exception("the files of the heads cannot be looked after")
+            copies.trouble = f"cannot copy: {type(error).__name__}: {error}"
         await asyncio.sleep(LOOK_S)

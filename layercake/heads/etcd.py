@@ -11,7 +11,7 @@ import contextlib
 import json
 import ssl
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,14 @@ _NO_SPACE = "mvcc: database space exceeded"
 
 class StoreAway(OperationFailed):
     """No member of etcd answers, or none can: whether a write was done is not known."""
+
+
+class NotReached(StoreAway):
+    """No connection came up: what was asked is not done."""
+
+
+class OutcomeUnknown(StoreAway):
+    """Whether a write was done cannot be found out any more."""
 
 
 class StoreRefused(OperationFailed):
@@ -172,15 +180,16 @@ class Etcd:
         said = await self._call(
             "kv/txn", {"compare": list(compare), "success": list(then), "failure": list(otherwise)}
         )
-        return Answer(
-            bool(said.get("succeeded")),
-            int(said["header"]["revision"]),
-            tuple(
-                _pairs(one["response_range"])
-                for one in said.get("responses", ())
-                if "response_range" in one
-            ),
-        )
+        with _understood():
+            return Answer(
+                bool(said.get("succeeded")),
+                int(said["header"]["revision"]),
+                tuple(
+                    _pairs(one["response_range"])
+                    for one in said.get("responses", ())
+                    if "response_range" in one
+                ),
+            )
 
     async def read(self, key: bytes, end: bytes = b"", limit: int = 0) -> tuple[KeyValue, ...]:
         """The keys of a range in order, as the majority of the members has them now. Raises
@@ -190,13 +199,16 @@ class Etcd:
 
     async def grant(self, seconds: int) -> int:
         """A new lease, by its number. Raises StoreAway and StoreRefused."""
-        return int((await self._call("lease/grant", {"TTL": str(seconds)}))["ID"])
+        said = await self._call("lease/grant", {"TTL": str(seconds)})
+        with _understood():
+            return int(said["ID"])
 
     async def keep_alive(self, lease: int) -> int:
         """Renews a lease; for how many seconds, 0 if it has ended. Raises StoreAway and
         StoreRefused."""
         said = await self._call("lease/keepalive", {"ID": str(lease)})
-        return int(said["result"].get("TTL", 0))
+        with _understood():
+            return int(said["result"].get("TTL", 0))
 
     async def revoke(self, lease: int) -> None:
         """Ends a lease, and the keys that hang on it. Raises StoreAway and StoreRefused."""
@@ -250,7 +262,7 @@ class Etcd:
             alarms = await self._request(endpoint, "maintenance/alarm", {"action": "GET"})
         except OperationFailed as error:
             return MemberStatus(endpoint, trouble=error.message)
-        own = said["header"].get("member_id")
+        own = said.get("header", {}).get("member_id")
         return MemberStatus(
             endpoint,
             version=str(said.get("version", "")),
@@ -268,14 +280,22 @@ class Etcd:
     async def _call(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Asks one member after the other, that which answers first from then on."""
         troubles = []
+        sent = False
         for endpoint in tuple(self._endpoints):
             try:
                 return await self._request(endpoint, path, body)
             except StoreAway as error:
                 troubles.append(error.message)
+                sent = sent or not isinstance(error, NotReached)
                 self._endpoints.remove(endpoint)
                 self._endpoints.append(endpoint)
-        raise StoreAway(
+            except StoreRefused as error:
+                if not sent:
+                    raise
+                # One that did not answer may have done it before this one has refused.
+                troubles.append(f"{endpoint}: {error.message}")
+                break
+        raise (StoreAway if sent else NotReached)(
             f"cannot ask the heads' store: {'; '.join(troubles)}",
             hint="see `layercake heads`: it needs more than half of its members",
         )
@@ -295,11 +315,13 @@ class Etcd:
                 while text and not answer.content.at_eof() and len(text) <= ANSWER_BYTES:
                     text += await answer.content.read(ANSWER_BYTES + 1 - len(text))
                 said = parse_json(text)
+        except aiohttp.ClientConnectorError as error:
+            raise NotReached(f"{endpoint}: {error}") from None
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             why = str(error) or type(error).__name__
             raise StoreAway(f"{endpoint}: {why}") from None
-        if answer.status == 200 and "error" not in said:
-            return dict(said)
+        if answer.status == 200 and isinstance(said, dict) and "error" not in said:
+            return said
         raise _failure(endpoint, said)
 
     def _open(self) -> aiohttp.ClientSession:
@@ -309,6 +331,18 @@ class Etcd:
                 auto_decompress=False, timeout=aiohttp.ClientTimeout(total=CALL_S)
             )
         return self._session
+
+
+@contextlib.contextmanager
+def _understood() -> Iterator[None]:
+    """What is read in an answer. Raises StoreAway for one that is not as etcd's are: whatever was
+    asked may have been done."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StoreAway(
+            f"cannot read what the heads' store answers: {type(error).__name__}: {error}"
+        ) from None
 
 
 _SURE = (3, 5, 6, 8, 9)
@@ -321,6 +355,8 @@ def _failure(endpoint: str, said: Any) -> OperationFailed:
     error = said.get("error") if isinstance(said, dict) else None
     if isinstance(error, dict):  # of a stream
         said = error
+    if not isinstance(said, dict):
+        return StoreAway(f"{endpoint}: {str(said)[:300]}")
     message = str(said.get("message") or said.get("error") or said)[:300]
     code = said.get("code", said.get("grpc_code", said.get("http_code")))
     if code not in _SURE:

@@ -5,6 +5,7 @@ so that a busy head loses no lease."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Callable
@@ -13,8 +14,8 @@ from typing import Protocol
 
 from layercake.base.clock import boottime
 from layercake.fleet.persistence.changes import Changes, encode
-from layercake.heads.etcd import StoreAway
-from layercake.heads.log import End, Leader, LogState, SharedLog, Term
+from layercake.heads.etcd import NotReached, OutcomeUnknown, StoreAway, StoreRefused
+from layercake.heads.log import End, Leader, LogState, SealedEntry, SharedLog, Term
 from layercake.kraken.errors import OperationFailed
 
 log = logging.getLogger("layercake.heads")
@@ -50,6 +51,8 @@ class Won:
     lease: int
     asked: float
     end: End
+    has_whole: bool = True
+    """Whether the store has a whole copy of the database."""
 
 
 class Leadership:
@@ -116,6 +119,12 @@ class Leadership:
                 self.trouble = error.message
                 await asyncio.sleep(AGAIN_S)
                 continue
+            except Exception as error:  # a fault of ours: the lease ends, and this head says why
+                if not self.trouble:
+                    log.exception("the lease cannot be kept")
+                self.trouble = f"{type(error).__name__}: {error}"
+                await asyncio.sleep(AGAIN_S)
+                continue
             await asyncio.sleep(RENEW_S)
 
     async def _lead_again(self) -> None:
@@ -140,6 +149,12 @@ class Leadership:
             self._set_power()
             self._lost(why)
 
+    async def give_up(self, why: str) -> None:
+        """Stops leading at once; the lease runs out, or ends here."""
+        self._end_with(why)
+        with contextlib.suppress(OperationFailed):
+            await self._shared.step_down(self._term)
+
     async def hand_over(self, successor: str = "") -> None:
         """Stops leading; `successor` is to follow, "" for any. Raises StoreAway and
         StoreRefused."""
@@ -154,39 +169,67 @@ class Leadership:
         """Raises OperationFailed if nothing can be written now."""
         if self._over:
             raise Deposed(f"cannot change anything: this head leads no more: {self._over}")
-        if self.trouble and boottime() > self._ends - MARGIN_S:
+        if boottime() > self._ends - MARGIN_S:
+            why = self.trouble or "this head was stopped for a while"
             raise StoreAway(
-                f"cannot change anything: the store of the heads does not answer: {self.trouble}",
+                f"cannot change anything: the store of the heads does not answer: {why}",
                 hint="see `layercake heads`; nodes that run go on",
             )
 
     async def append(self, changes: Changes) -> End:
         """Has an entry in the log; the new end. Goes on asking until it is known whether it is
-        there, also for as long as the store is away. Raises StoreRefused and Deposed: it is not."""
+        there, also for as long as the store is away. Raises StoreRefused and Deposed: it is not;
+        OutcomeUnknown: that cannot be found out, or not before this head has to stop."""
         data = encode(changes)
-        name = secrets.token_hex(8)
+        entry = self._shared.sealed(self.end, secrets.token_hex(8), data)
         unsure = False
-        while True:
+        found = None
+        while found is None:
             if self._over and not unsure:
                 raise Deposed(f"cannot change anything: this head leads no more: {self._over}")
-            term = self._term
             try:
-                found = await self._shared.append(term, self.end, name, data)
-            except StoreAway as error:
-                unsure = True
+                found = await self._append_once(entry)
+            except OutcomeUnknown:
+                raise
+            except (StoreAway, StoreRefused) as error:
+                if isinstance(error, StoreRefused) and not unsure:
+                    raise
+                # It stays so if it is refused now: it was asked before.
+                unsure = unsure or not isinstance(error, NotReached)
                 self.trouble = error.message
                 if boottime() > self.waits_until:
-                    raise
+                    raise (_unknown(error.message) if unsure else error) from None
                 await asyncio.sleep(AGAIN_S)
-                continue
-            if isinstance(found, LogState):
-                if found.end.name != name:
-                    await self._not_written(found, term)
-                    continue
-                found = found.end
-            self.end = found
-            self.appended_bytes += len(data)
+        self.end = found
+        self.appended_bytes += len(data)
+        return found
+
+    async def _append_once(self, entry: SealedEntry) -> End | None:
+        """The new end; None if the entry is not in the log, and may be tried again. Raises as
+        `append`."""
+        term = self._term
+        found = await self._shared.append(term, self.end, entry)
+        if isinstance(found, End):
             return found
+        there = await self._find(found, entry.name)
+        if there is None:
+            await self._not_written(found, term)
+        return there
+
+    async def _find(self, state: LogState, name: str) -> End | None:
+        """Where the entry after the end is in the log as it is now, None if it is not; others may
+        have been written after it. Raises OutcomeUnknown if it is kept no more, StoreAway and
+        StoreRefused."""
+        if state.end.name == name:
+            return state.end
+        number = self.end.number + 1
+        if state.end.number < number:
+            return None
+        found = await self._shared.entries(number - 1, number)
+        if not found:
+            self._end_with(_who_leads(state))
+            raise _unknown("another head leads, and has put a whole copy in its place")
+        return End(number, name, state.end.modified) if found[0].name == name else None
 
     async def _not_written(self, state: LogState, term: Term) -> None:
         """An entry is not in the log, for good: whoever leads is another, or this head anew.
@@ -201,6 +244,13 @@ class Leadership:
             await asyncio.sleep(
                 AGAIN_S
             )  # the lease has ended; `keep_lease` leads again, or finds who
+
+
+def _unknown(why: str) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"cannot say whether this was done: {why}",
+        hint="look again when a head leads: `layercake heads`",
+    )
 
 
 def _who_leads(state: LogState) -> str:

@@ -7,10 +7,11 @@ changed in its database. All of it is in etcd, sealed with a key that etcd does 
     now/end          number and name of the newest entry, and how many parts it has
     now/files        the mark of the files that a leader has which has all of them
     retired          the names of heads that do not lead any more, in JSON
-    log/N            the last part of entry N, with its name
+    log/N            the last part of entry N, with its name and that of the entry before
     part/N/NAME/P    its other parts: etcd takes 1.5 MiB at a time
-    snapshot         number and name of the entry that a whole copy has, and how many parts that is
-    whole/N/NAME/P   its parts
+    snapshot         number and name of the entry that a whole copy has, how many parts that is, and
+                     the copy's own name
+    whole/COPY/P     its parts
     heads/NAME       what each head says of itself, on its own lease
 
 An entry counts when `end` names it: `log/N` and `end` are written in one transaction, which holds
@@ -22,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from layercake.heads import etcd
-from layercake.heads.etcd import Etcd, KeyValue, StoreRefused
+from layercake.heads.etcd import Etcd, KeyValue, StoreAway, StoreRefused
 from layercake.kraken.errors import OperationFailed
 
 PART_BYTES = 512 << 10
@@ -63,11 +64,13 @@ class Leader(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A whole copy of the database, as of an entry; in so many parts."""
+    """A whole copy of the database, as of an entry; in so many parts, below a name that no other
+    copy has."""
 
     number: int
     name: str
     parts: int
+    copy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +96,12 @@ class Term(NamedTuple):
 
 
 class _Last(msgspec.Struct):
-    """The value of `log/N`."""
+    """The value of `log/N`; `before` is the name of the entry before."""
 
     name: str
     parts: int
     data: bytes
+    before: str = ""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -105,11 +109,21 @@ _last = msgspec.msgpack.Decoder(_Last).decode
 
 
 class Entry(NamedTuple):
-    """An entry of the log, opened."""
+    """An entry of the log, opened; `before` is the name of the one before."""
 
     number: int
     name: str
     data: bytes
+    before: str
+
+
+class SealedEntry(NamedTuple):
+    """An entry as it is written: sealed once, so that two tries write the same."""
+
+    number: int
+    name: str
+    before: str
+    parts: tuple[bytes, ...]
 
 
 class Seal:
@@ -135,6 +149,15 @@ class Seal:
         return zlib.decompress(packed)
 
 
+@contextlib.contextmanager
+def _ours() -> Iterator[None]:
+    """What is read of the store. Raises OperationFailed for what no head has written."""
+    try:
+        yield
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise OperationFailed(f"cannot read the heads' store: {error}") from None
+
+
 def _parts(data: bytes) -> list[bytes]:
     return [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)] or [b""]
 
@@ -146,6 +169,7 @@ class SharedLog:
         self.store = store
         self._prefix = prefix.encode()
         self._seal = seal
+        self._page = PAGE
 
     def _key(self, name: str) -> bytes:
         return self._prefix + name.encode()
@@ -162,23 +186,27 @@ class SharedLog:
     def _state(found: Sequence[Sequence[KeyValue]]) -> LogState:
         end, leader, epoch, follows, snapshot = (pairs[0] if pairs else None for pairs in found)
         newest = End()
-        if end is not None:
-            number, name = msgspec.msgpack.decode(end.value, type=tuple[int, str])
-            newest = End(number, name, end.modified)
-        return LogState(
-            newest,
-            msgspec.json.decode(leader.value, type=Leader) if leader else None,
-            leader.created if leader else 0,
-            int(epoch.value) if epoch else 0,
-            epoch.modified if epoch else 0,
-            follows.value.decode() if follows else "",
-            msgspec.json.decode(snapshot.value, type=Snapshot) if snapshot else None,
-        )
+        with _ours():
+            if end is not None:
+                number, name = msgspec.msgpack.decode(end.value, type=tuple[int, str])
+                newest = End(number, name, end.modified)
+            return LogState(
+                newest,
+                msgspec.json.decode(leader.value, type=Leader) if leader else None,
+                leader.created if leader else 0,
+                int(epoch.value) if epoch else 0,
+                epoch.modified if epoch else 0,
+                follows.value.decode() if follows else "",
+                msgspec.json.decode(snapshot.value, type=Snapshot) if snapshot else None,
+            )
 
-    async def lead(self, state: LogState, leader: Leader, lease: int) -> Term | None:
-        """Becomes the leader of a log that has none and is as it was seen; None if it is not.
-        Raises StoreAway, after which it may be so, and StoreRefused."""
-        epoch = state.epoch + 1
+    async def lead(
+        self, state: LogState, leader: Leader, lease: int, above: int = 0
+    ) -> Term | None:
+        """Becomes the leader of a log that has none and is as it was seen; None if it is not. Its
+        epoch is above the log's and `above`, that which this head knows: a log that was put back
+        has forgotten some. Raises StoreAway, after which it may be so, and StoreRefused."""
+        epoch = max(state.epoch, above) + 1
         answer = await self.store.transaction(
             [
                 etcd.is_new(self._key("now/leader")),
@@ -192,18 +220,23 @@ class SharedLog:
         )
         return Term(answer.revision, epoch) if answer.succeeded else None
 
-    async def append(self, term: Term, end: End, name: str, data: bytes) -> End | LogState:
+    def sealed(self, end: End, name: str, data: bytes) -> SealedEntry:
+        """The entry after `end`, to be appended once or several times."""
+        number = end.number + 1
+        parts = _parts(self._seal.close(data, f"log {number} {name}".encode()))
+        return SealedEntry(number, name, end.name, tuple(parts))
+
+    async def append(self, term: Term, end: End, entry: SealedEntry) -> End | LogState:
         """Writes the entry after `end`. The new end; or what the log is instead, of another leader
         or with another end, and then this is not in it by this call. Raises StoreAway, after which
         it may be, and StoreRefused."""
-        number = end.number + 1
-        parts = _parts(self._seal.close(data, f"log {number} {name}".encode()))
+        number, name, before, parts = entry
         fence = [etcd.created_at(self._key("now/leader"), term.created)]
         for at, part in enumerate(parts[:-1]):
             put = etcd.put_key(self._key(f"part/{number:016x}/{name}/{at:04x}"), part)
             if not (await self.store.transaction(fence, [put])).succeeded:
                 return await self.state()
-        last = _encode(_Last(name, len(parts), parts[-1]))
+        last = _encode(_Last(name, len(parts), parts[-1], before))
         answer = await self.store.transaction(
             [*fence, etcd.modified_at(self._key("now/end"), end.modified)],
             [
@@ -218,20 +251,27 @@ class SharedLog:
 
     async def entries(self, after: int, upto: int) -> list[Entry]:
         """Entries in order, those with higher numbers than `after`, `upto` at most; not
-        necessarily all. Raises StoreAway and StoreRefused."""
+        necessarily all. Fewer are asked for at a time where so many did not come. Raises StoreAway,
+        StoreRefused, and OperationFailed for what no head of this site wrote."""
         first = self._key(f"log/{after + 1:016x}")
-        pairs = await self.store.read(first, self._key(f"log/{upto + 1:016x}"), PAGE)
+        try:
+            pairs = await self.store.read(first, self._key(f"log/{upto + 1:016x}"), self._page)
+        except StoreAway:
+            self._page = max(1, self._page // 2)
+            raise
+        self._page = min(PAGE, 2 * self._page)
         found = []
         for number, pair in enumerate(pairs, after + 1):
             if pair.key != self._key(f"log/{number:016x}"):
                 break
-            last = _last(pair.value)
+            with _ours():
+                last = _last(pair.value)
             sealed = last.data
             if last.parts > 1:
                 where = self._key(f"part/{number:016x}/{last.name}/")
                 sealed = await self._join(where, last.parts - 1) + sealed
             data = self._seal.open(sealed, f"log {number} {last.name}".encode())
-            found.append(Entry(number, last.name, data))
+            found.append(Entry(number, last.name, data, last.before))
         return found
 
     async def _join(self, where: bytes, parts: int) -> bytes:
@@ -244,33 +284,40 @@ class SharedLog:
             raise StoreRefused("cannot read the heads' store: a part of an entry is missing")
         return b"".join(pair.value for pair in found)
 
-    async def keep_whole(self, term: Term, number: int, name: str, content: bytes) -> bool:
+    async def keep_whole(
+        self, term: Term, number: int, name: str, content: bytes, *, ends: str | None = None
+    ) -> bool:
         """Keeps a whole copy that has the entry of this number and name, and forgets entries that
-        nobody needs then, and the copy before. Whether it could: not if another head leads. Raises
-        StoreAway and StoreRefused."""
-        before = (await self.state()).snapshot
-        place = f"whole/{number:016x}/{name}/"
+        nobody needs then, and all other copies, whole or begun. Whether it could: not if another
+        head leads. With `ends`, the mark of the files, the log ends with this entry from now on: a
+        head has more than the log. Raises StoreAway and StoreRefused."""
+        copy = os.urandom(8).hex()
+        place = f"whole/{copy}/"
         fence = [etcd.created_at(self._key("now/leader"), term.created)]
         parts = _parts(self._seal.close(content, f"whole {number} {name}".encode()))
         for at, part in enumerate(parts):
             put = etcd.put_key(self._key(f"{place}{at:04x}"), part)
             if not (await self.store.transaction(fence, [put])).succeeded:
                 return False
-        snapshot = msgspec.json.encode(Snapshot(number, name, len(parts)))
+        snapshot = msgspec.json.encode(Snapshot(number, name, len(parts), copy))
+        own = self._key(place)
+        every = self._key("whole/")
         forget = [
             etcd.put_key(self._key("snapshot"), snapshot),
             etcd.delete_keys(self._key("log/"), self._key(f"log/{number + 1:016x}")),
             etcd.delete_keys(self._key("part/"), self._key(f"part/{number + 1:016x}")),
+            etcd.delete_keys(every, own),
+            etcd.delete_keys(etcd.after(own), etcd.after(every)),
         ]
-        if before is not None and (before.number, before.name) != (number, name):
-            old = self._key(f"whole/{before.number:016x}/{before.name}/")
-            forget.append(etcd.delete_keys(old, etcd.after(old)))
+        if ends is not None:
+            forget.append(etcd.put_key(self._key("now/end"), _encode((number, name))))
+            forget.append(etcd.put_key(self._key("now/files"), ends.encode()))
         return (await self.store.transaction(fence, forget)).succeeded
 
     async def whole(self, snapshot: Snapshot) -> bytes:
         """A whole copy. Raises StoreAway and StoreRefused, also if a newer one has taken its
         place."""
-        where = self._key(f"whole/{snapshot.number:016x}/{snapshot.name}/")
+        where = self._key(f"whole/{snapshot.copy}/")
         sealed = await self._join(where, snapshot.parts)
         return self._seal.open(sealed, f"whole {snapshot.number} {snapshot.name}".encode())
 
@@ -307,30 +354,11 @@ class SharedLog:
         )
         return answer.succeeded
 
-    async def restart(self, state: LogState, number: int, name: str, files: str) -> bool:
-        """Forgets the log, so that a copy with the entry of this number and name is all that there
-        is, and files of this mark; not if anybody leads, or the log is not as it was seen. Raises
-        StoreAway and StoreRefused."""
-        folders = [self._key(folder) for folder in ("log/", "part/", "whole/")]
-        answer = await self.store.transaction(
-            [
-                etcd.is_new(self._key("now/leader")),
-                etcd.modified_at(self._key("now/end"), state.end.modified),
-            ],
-            [
-                *(etcd.delete_keys(folder, etcd.after(folder)) for folder in folders),
-                etcd.delete_keys(self._key("snapshot")),
-                etcd.delete_keys(self._key("now/next")),
-                etcd.put_key(self._key("now/files"), files.encode()),
-                etcd.put_key(self._key("now/end"), _encode((number, name))),
-            ],
-        )
-        return answer.succeeded
-
     async def retired(self) -> list[str]:
         """The heads that do not lead any more. Raises StoreAway and StoreRefused."""
         found = await self.store.read(self._key("retired"))
-        return msgspec.json.decode(found[0].value, type=list[str]) if found else []
+        with _ours():
+            return msgspec.json.decode(found[0].value, type=list[str]) if found else []
 
     async def retire(self, heads: Sequence[str]) -> None:
         """Says which heads do not lead any more. Raises StoreAway and StoreRefused."""

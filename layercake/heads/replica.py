@@ -4,17 +4,21 @@ copy where it is too far behind, or has what the log has not."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import sqlite3
-import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import msgspec
 
 from layercake.base.files import write_atomic
 from layercake.fleet.persistence import changes, schema
-from layercake.heads.log import LogState, SharedLog, Snapshot
+from layercake.heads.log import Entry, LogState, SharedLog, Snapshot
 from layercake.kraken.errors import InputError, OperationFailed
 
 log = logging.getLogger("layercake.heads")
+KEPT_ASIDE = 3
 
 
 class Ahead(OperationFailed):
@@ -26,13 +30,12 @@ class Replica:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._db = self._open()
+        self._db = schema.open_database(path)
         self.place = changes.place(self._db)
         """Number and name of the newest entry that it has."""
+        self.epoch = changes.epoch(self._db)
+        """The highest epoch of a leader that it has seen."""
         self._verified = False
-
-    def _open(self) -> sqlite3.Connection:
-        return schema.open_database(self._path)
 
     def close(self) -> None:
         """Closes the file, for a head that is to open it."""
@@ -42,6 +45,18 @@ class Replica:
     def number(self) -> int:
         """The number of the newest entry that it has, 0 for none."""
         return self.place[0]
+
+    def set_epoch(self, epoch: int) -> None:
+        """A leader has this epoch. Raises InputError for a disk that does not let it be written."""
+        if epoch > self.epoch:
+            with self._written():
+                changes.set_epoch(self._db, epoch)
+            self.epoch = epoch
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of a site was ever written here."""
+        return changes.is_empty(self._db)
 
     async def catch_up(self, shared: SharedLog, state: LogState) -> None:
         """Has all entries of the log as it was seen. Raises StoreAway and StoreRefused; Ahead for a
@@ -59,24 +74,30 @@ class Replica:
             await self._start_anew(shared, state, "it has entries that the leader has not")
         if not self._verified:
             await self._verify(shared, state)
+        self.set_epoch(state.epoch)
+        if self.number == end.number and self.place[1] != end.name:
+            await self._start_anew(shared, state, f"its entry {self.number} is another one")
         while self.number < end.number:
             found = await shared.entries(self.number, end.number)
             if not found:
                 await self._start_anew(shared, state, f"entry {self.number + 1} is kept no more")
                 continue
             for entry in found:
-                self._apply_entry(entry.number, entry.name, entry.data)
+                if entry.before != self.place[1]:
+                    why = f"its entry {self.number} is another one"
+                    await self._start_anew(shared, state, why)
+                    break
+                self._apply_entry(entry)
 
     async def _verify(self, shared: SharedLog, state: LogState) -> None:
         """What this copy has is what the log has: another head may have written another entry of
         the same number while this one was away."""
         snapshot = state.snapshot
-        if self.place == (state.end.number, state.end.name):
-            self._verified = True
+        if self.number == 0:
+            await self._begin(shared, state)
             return
-        if self.number == 0 or (snapshot is not None and self.number < snapshot.number):
-            if snapshot is not None:
-                await self._start_anew(shared, state, "it is new, or was away for long")
+        if snapshot is not None and self.number < snapshot.number:
+            await self._start_anew(shared, state, "it was away for long")
         elif snapshot is not None and self.number == snapshot.number:
             if self.place[1] != snapshot.name:
                 await self._start_anew(shared, state, f"its entry {self.number} is another one")
@@ -86,27 +107,53 @@ class Replica:
                 await self._start_anew(shared, state, f"its entry {self.number} is another one")
         self._verified = True
 
-    def _apply_entry(self, number: int, name: str, data: bytes) -> None:
+    async def _begin(self, shared: SharedLog, state: LogState) -> None:
+        """A copy that has no entry has a whole copy first, once there is one: what a leader had
+        before its first entry is nowhere else."""
+        if state.snapshot is None and not state.end.number:
+            return
+        if not self.is_empty and not self.epoch:
+            raise InputError(
+                f"cannot follow: {self._path} has data of its own, which no other head has, "
+                "and the heads' store has those of a site",
+                hint="is this another site? To follow all the same, move the file away",
+            )
+        await self._start_anew(shared, state, "it is new")
+
+    @contextlib.contextmanager
+    def _written(self) -> Iterator[None]:
+        """A transaction. Raises InputError if it cannot be written; nothing of it is then."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise InputError(
+                f"cannot follow: {self._path} cannot be written: {error}",
+                hint=schema.hint_of(error),
+            ) from None
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    def _apply_entry(self, entry: Entry) -> None:
         """Puts one entry in."""
-        found = changes.decode(data)
+        try:
+            found = changes.decode(entry.data)
+        except msgspec.MsgspecError as error:
+            raise InputError(
+                f"cannot follow: entry {entry.number} of the log cannot be read: {error}",
+                hint="is the leader of a newer version? Install the same Layercake here",
+            ) from None
         if found.schema > schema.SCHEMA_VERSION:
             raise InputError(
                 f"cannot follow: the leader is of a newer version, with schema {found.schema}",
                 hint="install the same Layercake here",
             )
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._written():
             changes.apply(self._db, found)
-            changes.set_place(self._db, number, name)
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise InputError(
-                f"cannot follow: {self._path} cannot be written: {error}",
-                hint=schema.hint_of(error),
-            ) from None
-        self.place = number, name
+            changes.set_place(self._db, entry.number, entry.name)
+        self.place = entry.number, entry.name
 
     async def _start_anew(self, shared: SharedLog, state: LogState, why: str) -> None:
         """Takes the whole copy that the store has. What was here is kept beside it if it has
@@ -116,17 +163,57 @@ class Replica:
             raise OperationFailed("cannot follow: the store has no whole copy of the database yet")
         content = await shared.whole(snapshot)
         schema.check_content(content, self._path)
-        self._db.close()
-        if self.number:
-            aside = self._path.with_name(f"{self._path.name}.{time.strftime('%Y%m%dT%H%M%S')}")
-            log.warning("the copy starts anew: %s; what it was is kept as %s", why, aside)
-            write_atomic(aside, schema.copy(self._path), mode=0o600, durable=True)
-        for suffix in ("-wal", "-shm"):
-            self._path.with_name(f"{self._path.name}{suffix}").unlink(missing_ok=True)
-        write_atomic(self._path, content, mode=0o600, durable=True)
-        self._db = self._open()
-        changes.set_place(self._db, snapshot.number, snapshot.name)
+        try:
+            if not self.is_empty:
+                log.warning("the copy starts anew: %s; what it was is kept", why)
+                self._keep_aside()
+            self._replace_file(content)
+        except OSError as error:
+            raise InputError(
+                f"cannot follow: {self._path} cannot be written: {error.strerror}",
+                hint="look at its disk: `df`, `dmesg`",
+            ) from None
+        with self._written():
+            changes.set_place(self._db, snapshot.number, snapshot.name)
+            changes.set_epoch(self._db, self.epoch)
         self.place = snapshot.number, snapshot.name
+        self._verified = True
+
+    def _keep_aside(self) -> None:
+        """Keeps what is here beside it, the newest KEPT_ASIDE of them. Raises OSError."""
+        for number in itertools.count(self.number):  # one that is there is not written over
+            aside = self._path.with_name(f"{self._path.name}.entry-{number:010}")
+            if not aside.exists():
+                break
+        write_atomic(aside, schema.copy(self._path), mode=0o600, durable=True)
+        kept = sorted(
+            self._path.parent.glob(f"{self._path.name}.entry-*"),
+            key=lambda path: path.stat().st_mtime_ns,
+        )
+        for old in kept[:-KEPT_ASIDE]:
+            old.unlink(missing_ok=True)
+
+    def _replace_file(self, content: bytes) -> None:
+        """Has the content of a database instead. Raises OSError, and InputError for a disk that is
+        full: what was here is still here then."""
+        partial = self._path.with_name(f"{self._path.name}.new")
+        write_atomic(partial, content, mode=0o600, durable=True)
+        try:
+            # All of what is here is in its one file then, and none of it is put into the new one.
+            busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            why = "another program reads it" if busy else ""
+        except sqlite3.Error as error:
+            why = str(error)
+        if why:
+            partial.unlink(missing_ok=True)
+            raise InputError(f"cannot follow: {self._path} cannot be written: {why}")
+        self._db.close()
+        try:
+            for suffix in ("-wal", "-shm"):
+                self._path.with_name(f"{self._path.name}{suffix}").unlink(missing_ok=True)
+            partial.replace(self._path)
+        finally:
+            self._db = schema.open_database(self._path)
 
 
 def whole(path: Path) -> tuple[Snapshot, bytes]:

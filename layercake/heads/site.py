@@ -18,12 +18,12 @@ from layercake.base.files import read_json, write_json
 from layercake.fleet.persistence.changes import Changes
 from layercake.fleet.site_heads import SiteHead
 from layercake.heads import member, replica
-from layercake.heads.copying import FileCopies, HeadLink, heads_of, keep_files
+from layercake.heads.copying import FileCopies, HeadLink, keep_files
 from layercake.heads.etcd import Etcd, MemberStatus
 from layercake.heads.leadership import Leadership, PowerLease, Won
 from layercake.heads.log import Leader, SharedLog
 from layercake.heads.settings import HeadsSettings, read_seal, store_tls
-from layercake.heads.standby import HeadSays, Standby, keep_saying
+from layercake.heads.standby import HeadSays, Standby, heads_of, keep_saying
 from layercake.heads.store_loop import StoreLoop
 from layercake.kraken.errors import LayercakeError
 
@@ -32,6 +32,7 @@ WHOLE_AFTER_BYTES = 64 << 20
 """A whole copy is kept anew after so many bytes of changes, or twice what a copy has."""
 LOOK_S = 5.0
 ROLE_S = 0.5
+AGAIN_S = 0.5
 STOP_S = 3.0
 
 
@@ -126,8 +127,12 @@ class SharedSite:
             here.call_soon_threadsafe(lost)
 
         self.leadership = await self._loop.do(self._begin_to_lead(won, over))
-        self._loop.begin(self._keep_whole(self.leadership))
-        return self.leadership
+        first = self.leadership
+        if not won.has_whole:
+            # Without it others had what is written from now on, and not what is here already.
+            await self._loop.do(self._keep_first(first))
+        self._loop.begin(self._keep_whole(first))
+        return first
 
     async def _begin_to_lead(self, won: Won, lost: Callable[[str], None]) -> Leadership:
         leadership = Leadership(self._shared, self._me, won, self._power, lost)
@@ -206,6 +211,11 @@ class SharedSite:
                     write_json(self._endpoints_file, urls)
             await asyncio.sleep(LOOK_S)
 
+    def give_up(self, why: str) -> None:
+        """Leads no more: its copy of the database has not what is in the log."""
+        if self.leadership is not None:
+            self._loop.wait(self.leadership.give_up(why))
+
     # -- files, and who leads because of them
 
     def _files_changed(self, paths: Sequence[str]) -> None:
@@ -277,16 +287,26 @@ class SharedSite:
 
     async def _keep_whole(self, leadership: Leadership) -> None:
         """Keeps a whole copy of the database in the store, anew when the log has grown much."""
-        known = False
         while not self.lost:
             try:
-                known = known or (await self._shared.state()).snapshot is not None
                 grown = leadership.appended_bytes - self._whole_at
-                if not known or grown > max(WHOLE_AFTER_BYTES, 2 * self._whole_bytes):
+                if grown > max(WHOLE_AFTER_BYTES, 2 * self._whole_bytes):
                     await self._keep_one(leadership)
             except LayercakeError as error:
                 log.error("cannot keep a whole copy of the database in the store: %s", error)
+            except Exception:
+                log.exception("cannot keep a whole copy of the database in the store")
             await asyncio.sleep(LOOK_S)
+
+    async def _keep_first(self, leadership: Leadership) -> None:
+        """Keeps a whole copy before anything else is written; also if it takes several tries."""
+        while not self.lost:
+            try:
+                await self._keep_one(leadership)
+                return
+            except LayercakeError as error:
+                log.error("cannot keep a whole copy of the database in the store: %s", error)
+            await asyncio.sleep(AGAIN_S)
 
     async def _keep_one(self, leadership: Leadership) -> None:
         grown = leadership.appended_bytes

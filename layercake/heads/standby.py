@@ -18,12 +18,14 @@ from layercake.base.clock import boottime
 from layercake.fleet.site_heads import SiteHead
 from layercake.heads.leadership import TTL_S, Won
 from layercake.heads.log import Leader, LogState, SharedLog
-from layercake.heads.replica import Replica
-from layercake.kraken.errors import LayercakeError, Refused
+from layercake.heads.replica import Ahead, Replica, whole
+from layercake.kraken.errors import LayercakeError, OperationFailed, Refused
 
 log = logging.getLogger("layercake.heads")
 POLL_S = 0.5
 SAY_S = 1.0
+ADOPT_S = 60
+"""So long a head may take to put a whole copy into a store that is older than its own."""
 SAID_S = 10
 """Seconds for which what a head said of itself stands without being said again."""
 
@@ -56,6 +58,9 @@ class Standby:
         self.entry = 0
         self.may_lead = True
         self._replica: Replica | None = None
+        self.promoted = False
+        """Somebody has said that this head shall lead with what it has."""
+        self._files = ""
 
     async def wait_to_lead(self) -> Won:
         """Follows the leader; returns when this head is the leader, and its copy has all that the
@@ -79,23 +84,36 @@ class Standby:
 
     async def _turn(self, replica: Replica) -> Won | None:
         """Catches up, and leads if nobody does."""
+        self.entry = replica.number
         try:
             state = self.state = await self._shared.state()
-            await replica.catch_up(self._shared, state)
+            try:
+                await replica.catch_up(self._shared, state)
+            except Ahead:
+                if not self.promoted or state.leader is not None:
+                    raise
+                await self._begin_anew(replica, state)
+                return None
             self.entry = replica.number
-            won = await self._lead(state) if self._is_free(state) else None
+            won = await self._lead(replica, state) if await self._is_free(replica, state) else None
         except LayercakeError as error:
             if error.message != self.trouble:
                 log.error("%s", error)
             self.trouble = error.message
             await asyncio.sleep(POLL_S)
             return None
+        except Exception as error:  # a fault of ours, or of a disk: it goes on to follow
+            if not self.trouble:
+                log.exception("this head cannot follow")
+            self.trouble = f"cannot follow: {type(error).__name__}: {error}"
+            await asyncio.sleep(POLL_S)
+            return None
         self.trouble = ""
         return won
 
     async def keep_own(self, files: str) -> None:
-        """What this copy has is all that there is from now on, whatever the store has; `files` is
-        the mark of its files. Raises Refused while a head leads, StoreAway and StoreRefused."""
+        """What this copy has shall be all that there is, whatever the store has; `files` is the
+        mark of its files. Raises Refused while a head leads, StoreAway and StoreRefused."""
         replica = self._replica
         state = await self._shared.state()
         if state.leader is not None:
@@ -105,23 +123,69 @@ class Standby:
             )
         if replica is None or not replica.number:
             raise Refused("cannot keep what this head has: it has nothing yet")
-        if not await self._shared.restart(state, *replica.place, files):
-            raise Refused("cannot keep what this head has: another head has begun to lead")
-        log.warning("the store is forgotten: what this head has, up to %d, counts", replica.number)
+        self._files = files
+        self.promoted = True
 
-    def _is_free(self, state: LogState) -> bool:
-        return state.leader is None and self.may_lead and state.successor in ("", self._me.head)
+    async def _is_free(self, replica: Replica, state: LogState) -> bool:
+        """Whether this head shall lead. Raises OperationFailed if another one has what the store
+        has not, which would be lost: it was put back, or that one has only begun to fill it."""
+        free = state.leader is None and self.may_lead and state.successor in ("", self._me.head)
+        if not free or self.promoted:
+            return free
+        if state.snapshot is None and state.epoch and replica.is_empty:
+            raise OperationFailed(
+                "cannot lead: this head has nothing, and the one that led first has not put a "
+                "whole copy into the heads' store",
+                hint="bring that head back; where it had nothing either: "
+                f"`layercake heads promote {self._me.head} --force` here",
+            )
+        for one in await heads_of(self._shared):
+            if one.head != self._me.head and one.entry > state.end.number:
+                raise OperationFailed(
+                    f"cannot lead: {one.head} has entry {one.entry}, the store ends with entry "
+                    f"{state.end.number}: was an older backup of etcd put back?",
+                    hint=f"on {one.head}: `layercake heads promote {one.head} --force` keeps what it has",
+                )
+        return True
 
-    async def _lead(self, state: LogState) -> Won | None:
+    async def _lead(self, replica: Replica, state: LogState, seconds: int = TTL_S) -> Won | None:
         store = self._shared.store
+        above = max(replica.epoch, state.epoch)
+        replica.set_epoch(above + 1)  # a head whose disk is full does not lead
         asked = boottime()
-        lease = await store.grant(TTL_S)
+        lease = await store.grant(seconds)
         me = msgspec.structs.replace(self._me, since=time.time())
-        term = await self._shared.lead(state, me, lease)
+        term = await self._shared.lead(state, me, lease, above)
         if term is None:
             await store.revoke(lease)
             return None
-        return Won(term, lease, asked, state.end)
+        return Won(term, lease, asked, state.end, state.snapshot is not None)
+
+    async def _begin_anew(self, replica: Replica, state: LogState) -> None:
+        """The log of a store that is older than this head's copy goes on from what this one has:
+        somebody has said so."""
+        won = await self._lead(replica, state, ADOPT_S)
+        if won is None:
+            return
+        try:
+            which, content = await asyncio.to_thread(whole, self._database)
+            log.warning("the log of the heads goes on from this head's entry %d", which.number)
+            await self._shared.keep_whole(
+                won.term, which.number, which.name, content, ends=self._files
+            )
+        finally:
+            await self._shared.step_down(won.term)
+            await self._shared.store.revoke(won.lease)
+
+
+async def heads_of(shared: SharedLog) -> list[HeadSays]:
+    """What the heads say of themselves. Raises StoreAway, StoreRefused and OperationFailed."""
+    try:
+        return [
+            msgspec.json.decode(said, type=HeadSays) for said in (await shared.published()).values()
+        ]
+    except msgspec.MsgspecError as error:
+        raise OperationFailed(f"cannot read what the heads say: {error}") from None
 
 
 async def keep_saying(shared: SharedLog, head: str, about: Callable[[], HeadSays]) -> None:
@@ -135,4 +199,7 @@ async def keep_saying(shared: SharedLog, head: str, about: Callable[[], HeadSays
         except LayercakeError as error:
             lease = 0
             log.debug("cannot tell the other heads: %s", error)
+        except Exception:
+            lease = 0
+            log.exception("cannot tell the other heads")
         await asyncio.sleep(SAY_S)

@@ -75,6 +75,7 @@ OWN_JSON = (
     "layercake/fleet/",
     "layercake/head/addresses.py",
     "layercake/heads/copying.py",
+    "layercake/heads/standby.py",
     "layercake/heads/log.py",
     "layercake/moduleapi/client.py",
     "minos/agent/hardware.py",

@@ -4,6 +4,7 @@ the store; and power actions stop before anybody else can lead."""
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import pytest
 from layercake.base.clock import boottime
 from layercake.base.lease import Lease, permit_of
 from layercake.fleet.persistence.changes import Changes, TableChange, decode
-from layercake.heads.etcd import Answer, Etcd, StoreAway
+from layercake.heads.etcd import Answer, Etcd, OutcomeUnknown, StoreAway, StoreRefused
 from layercake.heads.leadership import MARGIN_S, TTL_S, Deposed, Leadership, Won
 from layercake.heads.log import End, Leader, Seal, SharedLog
-from layercake.kraken.errors import Refused
+from layercake.kraken.errors import OperationFailed, Refused
 from tests.heads.test_log import ME, OTHER
 from tests.support.collectors import until
 from tests.support.etcd import EtcdMembers
@@ -26,16 +27,32 @@ def change(name: str) -> Changes:
 
 
 class Lossy(Etcd):
-    """etcd over a network that loses answers: what was asked was done, and nobody is told."""
+    """etcd over a network that loses answers: what was asked was done, and nobody is told. `passed`
+    are told before that, and each of `refuses` is what comes then instead."""
 
     lost = 0
+    passed = 0
+    refuses: tuple[OperationFailed, ...] = ()
 
     async def transaction(self, *asked: object) -> Answer:
         answer = await super().transaction(*asked)  # type: ignore[arg-type]
-        if self.lost:
+        if self.passed:
+            self.passed -= 1
+        elif self.lost:
             self.lost -= 1
             raise StoreAway("the answer was lost")
+        elif self.refuses:
+            refused, *left = self.refuses
+            self.refuses = tuple(left)
+            raise refused
         return answer
+
+    async def keep_alive(self, lease: int) -> int:
+        if self.faulty:
+            raise KeyError("result")
+        return await super().keep_alive(lease)
+
+    faulty = False
 
 
 class Leading:
@@ -87,6 +104,89 @@ async def test_an_entry_whose_answer_was_lost_is_there_once(leading: Leading) ->
     await leading.leads.append(change("third"))
     assert await leading.written() == ["first", "second", "third"]
     assert end.number == 2
+
+
+async def test_an_entry_is_whole_however_often_it_is_tried(leading: Leading) -> None:
+    large = Changes(2, [TableChange("documents", ["large"], [["large", os.urandom(900_000)]])])
+    leading.store.passed = 1  # the first part; the answer about the last one is lost
+    leading.store.lost = 2
+    await leading.leads.append(large)
+    assert await leading.written() == ["large"]
+
+
+async def test_what_is_refused_after_a_lost_answer_is_not_called_refused(leading: Leading) -> None:
+    leading.store.lost = 1
+    leading.store.refuses = (StoreRefused("mvcc: database space exceeded"),)
+    assert (await leading.leads.append(change("there"))).number == 1
+    assert await leading.written() == ["there"]
+
+
+async def test_a_change_that_was_done_is_not_refused_because_another_leads(
+    leading: Leading, tmp_path: Path, members: EtcdMembers, prefix: str
+) -> None:
+    leading.store.lost = 10**9
+    under_way = asyncio.create_task(leading.leads.append(change("mine")))
+    await until(lambda: bool(leading.leads.trouble))
+    await leading.store.revoke(leading.lease)
+    (tmp_path / "other").mkdir()
+    other = Leading(members, prefix, tmp_path / "other", OTHER)
+    await other.begin()
+    try:
+        await other.leads.append(change("theirs"))
+        leading.store.lost = 0
+        assert (await under_way).number == 1
+        assert await other.written() == ["mine", "theirs"]
+        with pytest.raises(Deposed):
+            await leading.leads.append(change("late"))
+    finally:
+        await other.end()
+
+
+async def test_nobody_says_refused_where_it_cannot_be_known(
+    leading: Leading, tmp_path: Path, members: EtcdMembers, prefix: str
+) -> None:
+    leading.store.lost = 10**9
+    under_way = asyncio.create_task(leading.leads.append(change("mine")))
+    await until(lambda: bool(leading.leads.trouble))
+    await leading.store.revoke(leading.lease)
+    (tmp_path / "other").mkdir()
+    other = Leading(members, prefix, tmp_path / "other", OTHER)
+    await other.begin()
+    try:
+        end = await other.leads.append(change("theirs"))
+        assert await other.shared.keep_whole(other.leads.term, end.number, end.name, b"whole")
+        leading.store.lost = 0
+        with pytest.raises(OutcomeUnknown, match="cannot say whether this was done"):
+            await under_way
+    finally:
+        await other.end()
+
+
+async def test_a_leader_whose_lease_cannot_be_kept_changes_nothing(leading: Leading) -> None:
+    leading.store.faulty = True
+
+    def refused() -> bool:
+        try:
+            leading.leads.check()
+        except StoreAway as error:
+            return "KeyError" in error.message
+        return False
+
+    await until(refused)
+    with pytest.raises(Refused, match="does not lead"):
+        leading.power.left_s()
+    leading.store.faulty = False
+    await until(lambda: not refused())
+
+
+async def test_a_leader_that_was_stopped_for_a_while_changes_nothing_at_first(
+    leading: Leading,
+) -> None:
+    leading.keeping.cancel()
+    _, ends = leading.power.times()
+    await until(lambda: boottime() > ends)
+    with pytest.raises(StoreAway, match="was stopped for a while"):
+        leading.leads.check()
 
 
 async def test_a_lease_that_ended_is_taken_anew_and_nothing_is_lost(leading: Leading) -> None:
@@ -168,7 +268,7 @@ async def test_a_store_that_is_away_refuses_changes_and_then_power(
         members.start(0, 1)
         members.wait()
         await under_way
-        await until(lambda: not refused())
+        await until(lambda: not refused())  # the lease is kept anew
         assert await leading.written() == ["before", "unsure"]
     finally:
         members.start_missing()

@@ -27,7 +27,7 @@ async def lead(shared: SharedLog, who: Leader = ME, seconds: int = 60) -> tuple[
 
 async def written(shared: SharedLog, term: Term, end: End, *data: bytes) -> End:
     for one in data:
-        found = await shared.append(term, end, os.urandom(8).hex(), one)
+        found = await shared.append(term, end, shared.sealed(end, os.urandom(8).hex(), one))
         assert isinstance(found, End)
         end = found
     return end
@@ -68,7 +68,7 @@ async def test_a_leader_that_was_writes_nothing(shared: SharedLog) -> None:
     await shared.store.revoke(lease)
     following, end, _ = await lead(shared, OTHER)
     assert following.epoch == term.epoch + 1
-    refused = await shared.append(term, end, "late", os.urandom(2 * PART_BYTES))
+    refused = await shared.append(term, end, shared.sealed(end, "late", os.urandom(2 * PART_BYTES)))
     assert isinstance(refused, LogState)
     assert refused.leader == OTHER
     assert refused.end == end
@@ -80,7 +80,7 @@ async def test_a_leader_that_was_writes_nothing(shared: SharedLog) -> None:
 async def test_an_entry_is_not_written_over_another(shared: SharedLog) -> None:
     term, end, _ = await lead(shared)
     newer = await written(shared, term, end, b"mine")
-    refused = await shared.append(term, end, "again", b"other")
+    refused = await shared.append(term, end, shared.sealed(end, "again", b"other"))
     assert isinstance(refused, LogState)
     assert refused.end == newer
 

@@ -3,17 +3,27 @@ starts anew where it has something else."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import resource
+import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from layercake.fleet.persistence import changes, schema
-from layercake.heads.log import Leader, LogState, SharedLog
+from layercake.heads import etcd
+from layercake.heads.etcd import Answer, Etcd, StoreAway
+from layercake.heads.log import PART_BYTES, Leader, LogState, Seal, SharedLog, Term
 from layercake.heads.replica import Ahead, Replica, whole
+from layercake.heads.standby import HeadSays, Standby
 from layercake.kraken.errors import InputError, OperationFailed
 from tests.heads.test_log import lead
+from tests.support.collectors import until
 
 ME = Leader("head1", "https://192.0.2.1:8443", 0.0)
 TABLES = ("nodes", "documents", "events", "alarms", "audit", "machines", "tpms", "releases", "meta")
@@ -30,6 +40,7 @@ class Writer:
 
     async def lead(self) -> None:
         self.term, self.end, self.lease = await lead(self._shared, ME)
+        await self.keep_whole()
 
     async def write(self, *statements: str) -> None:
         """One transaction."""
@@ -38,8 +49,9 @@ class Writer:
             self.db.execute(statement)
         written = self._capture.collect()
         assert written is not None
-        name = f"e{self.end.number + 1}-{id(self)}"
-        found = await self._shared.append(self.term, self.end, name, changes.encode(written))
+        name = os.urandom(8).hex()
+        entry = self._shared.sealed(self.end, name, changes.encode(written))
+        found = await self._shared.append(self.term, self.end, entry)
         assert not isinstance(found, LogState)
         self.end = found
         changes.set_place(self.db, found.number, found.name)
@@ -52,7 +64,11 @@ class Writer:
 
 def rows(db: sqlite3.Connection) -> dict[str, list[tuple[object, ...]]]:
     return {
-        table: sorted(db.execute(f"SELECT * FROM {table}").fetchall(), key=repr)  # noqa: S608
+        table: [
+            row
+            for row in sorted(db.execute(f"SELECT * FROM {table}").fetchall(), key=repr)  # noqa: S608
+            if row[0] != changes.EPOCH  # each copy's own
+        ]
         for table in TABLES
     }
 
@@ -151,7 +167,7 @@ async def test_a_head_with_an_entry_of_its_own_starts_anew_and_keeps_what_it_had
     await found.catch_up(shared, await shared.state())
     found.close()
     assert rows(copy_of(tmp_path)) == rows(writer.db)
-    kept = list(tmp_path.glob("follower.db.2*"))
+    kept = list(tmp_path.glob("follower.db.entry-*"))
     assert len(kept) == 1
     with sqlite3.connect(kept[0]) as db:
         assert "mine" in [row[1] for row in rows(db)["nodes"]]
@@ -177,7 +193,8 @@ async def test_a_log_of_a_newer_version_is_not_followed(
     shared: SharedLog, writer: Writer, replica: Replica
 ) -> None:
     newer = changes.Changes(schema.SCHEMA_VERSION + 1, [])
-    found = await shared.append(writer.term, writer.end, "newer", changes.encode(newer))
+    entry = shared.sealed(writer.end, "newer", changes.encode(newer))
+    found = await shared.append(writer.term, writer.end, entry)
     assert not isinstance(found, LogState)
     with pytest.raises(InputError, match="the leader is of a newer version"):
         await replica.catch_up(shared, await shared.state())
@@ -196,3 +213,178 @@ async def test_a_log_without_its_beginning_and_without_a_copy_says_so(
     )
     with pytest.raises(OperationFailed, match="no whole copy"):
         await replica.catch_up(shared, gone)
+
+
+async def test_a_site_with_data_of_its_own_is_not_given_those_of_another(
+    tmp_path: Path, shared: SharedLog, writer: Writer, replica: Replica
+) -> None:
+    await writer.write(NODE.format(row=1, id="theirs", data=""))
+    with copy_of(tmp_path) as db:
+        db.execute(NODE.format(row=1, id="mine", data=""))
+    with pytest.raises(InputError, match="has data of its own, which no other head has"):
+        await replica.catch_up(shared, await shared.state())
+    assert [row[1] for row in rows(copy_of(tmp_path))["nodes"]] == ["mine"]
+
+
+async def test_entries_alone_are_not_taken_for_all_that_there_is(
+    tmp_path: Path, shared: SharedLog, replica: Replica
+) -> None:
+    leader = Writer(tmp_path / "leader.db", shared)
+    leader.db.execute(NODE.format(row=1, id="before", data=""))
+    leader.term, leader.end, leader.lease = await lead(shared, ME)
+    await replica.catch_up(shared, await shared.state())
+    await leader.write(NODE.format(row=2, id="after", data=""))
+    with pytest.raises(OperationFailed, match="no whole copy"):
+        await replica.catch_up(shared, await shared.state())
+    await leader.keep_whole()
+    await replica.catch_up(shared, await shared.state())
+    assert [row[1] for row in rows(copy_of(tmp_path))["nodes"]] == ["before", "after"]
+
+
+async def test_a_log_that_was_put_back_while_it_is_followed_is_not_mixed(
+    tmp_path: Path, shared: SharedLog, writer: Writer, replica: Replica
+) -> None:
+    await writer.write(NODE.format(row=1, id="a", data=""))
+    await replica.catch_up(shared, await shared.state())
+    old = writer.end
+    await writer.write(NODE.format(row=2, id="lost", data=""))
+    await replica.catch_up(shared, await shared.state())
+    # The store is as it was before the second entry, and a leader writes two others.
+    assert await shared.keep_whole(
+        writer.term, old.number, old.name, content_of(writer, 1), ends=""
+    )
+    writer.end = (await shared.state()).end
+    writer.db.execute("DELETE FROM nodes WHERE id = 'lost'")
+    await writer.write(NODE.format(row=3, id="b", data=""))
+    await writer.write(NODE.format(row=4, id="c", data=""))
+    await replica.catch_up(shared, await shared.state())
+    assert [row[1] for row in rows(copy_of(tmp_path))["nodes"]] == ["a", "b", "c"]
+
+
+def content_of(writer: Writer, most: int) -> bytes:
+    """A whole copy with so many nodes only."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.deserialize(schema.copy(writer.path))
+        db.execute("DELETE FROM nodes WHERE row > ?", (most,))
+        db.commit()
+        return db.serialize()
+
+
+async def test_the_epoch_of_a_store_that_was_put_back_grows_all_the_same(
+    shared: SharedLog, writer: Writer, replica: Replica
+) -> None:
+    replica.set_epoch(17)
+    await replica.catch_up(shared, await shared.state())
+    assert replica.epoch == 17
+    await shared.step_down(writer.term)
+    lease = await shared.store.grant(60)
+    term = await shared.lead(await shared.state(), ME, lease, replica.epoch)
+    assert term is not None
+    assert term.epoch == 18
+
+
+async def test_a_full_disk_leaves_the_copy_as_it_was(
+    tmp_path: Path, shared: SharedLog, writer: Writer, replica: Replica
+) -> None:
+    await writer.write(NODE.format(row=1, id="a", data=""))
+    await replica.catch_up(shared, await shared.state())
+    replica.close()
+    await writer.write(NODE.format(row=2, id="b", data=""))
+    await writer.keep_whole()
+    found = Replica(tmp_path / "follower.db")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))  # as of a disk that is full
+    try:
+        for _ in range(2):
+            with pytest.raises(InputError, match="cannot be written"):
+                await found.catch_up(shared, await shared.state())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert [row[1] for row in rows(copy_of(tmp_path))["nodes"]] == ["a"]
+    await found.catch_up(shared, await shared.state())
+    found.close()
+    assert [row[1] for row in rows(copy_of(tmp_path))["nodes"]] == ["a", "b"]
+
+
+async def test_copies_that_were_begun_take_no_room(
+    shared: SharedLog, writer: Writer, prefix: str
+) -> None:
+    store = shared.store
+    before = len(await store.read(prefix.encode(), etcd.after(prefix.encode())))
+    assert not await shared.keep_whole(Term(1, 1), 0, "", b"of a leader that was")
+    cut = Cut(store.endpoints)
+    try:
+        own = SharedLog(cut, prefix, Seal(bytes(32)))
+        with pytest.raises(StoreAway):
+            await own.keep_whole(writer.term, 0, "", os.urandom(3 * PART_BYTES))
+    finally:
+        await cut.close()
+    assert len(await store.read(prefix.encode(), etcd.after(prefix.encode()))) > before
+    await writer.keep_whole()
+    assert len(await store.read(prefix.encode(), etcd.after(prefix.encode()))) == before
+
+
+class Cut(Etcd):
+    """etcd that goes away in the middle of a whole copy."""
+
+    left = 3
+
+    async def transaction(self, *asked: object) -> Answer:
+        if not self.left:
+            raise StoreAway("it is gone")
+        self.left -= 1
+        return await super().transaction(*asked)  # type: ignore[arg-type]
+
+
+async def a_standby(tmp_path: Path, shared: SharedLog, number: int, *nodes: str) -> Standby:
+    """A head whose copy has this many entries."""
+    path = tmp_path / f"standby{number}.db"
+    with contextlib.closing(schema.open_database(path)) as db:
+        changes.set_place(db, number, f"e{number}")
+        for row, node in enumerate(nodes, 1):
+            db.execute(NODE.format(row=row, id=node, data=""))
+    return Standby(shared, path, ME)
+
+
+async def test_a_head_that_is_ahead_of_its_store_leads_when_it_is_promoted(
+    tmp_path: Path, shared: SharedLog, writer: Writer, replica: Replica
+) -> None:
+    await shared.step_down(writer.term)
+    standby = await a_standby(tmp_path, shared, 5, "kept")
+    waiting = asyncio.create_task(standby.wait_to_lead())
+    await until(lambda: "was an older backup of etcd put back" in standby.trouble)
+    assert standby.entry == 5
+    standby.promoted = True
+    won = await waiting
+    assert (won.end.number, won.end.name) == (5, "e5")
+    await replica.catch_up(shared, await shared.state())
+    assert [row[1] for row in rows(copy_of(tmp_path))["nodes"]] == ["kept"]
+
+
+async def test_nobody_leads_while_another_head_has_more_than_the_store(
+    tmp_path: Path, shared: SharedLog, writer: Writer
+) -> None:
+    await writer.write(NODE.format(row=1, id="a", data=""))
+    await shared.step_down(writer.term)
+    says = HeadSays("head9", "", "1", False, 7, "", 0.0)
+    lease = await shared.store.grant(60)
+    await shared.publish("head9", msgspec.json.encode(says), lease)
+    standby = Standby(shared, tmp_path / "standby.db", ME)
+    waiting = asyncio.create_task(standby.wait_to_lead())
+    await until(lambda: "head9 has entry 7" in standby.trouble)
+    await shared.store.revoke(lease)
+    assert (await waiting).end.number == 1
+
+
+async def test_a_head_with_nothing_does_not_lead_where_another_began(
+    tmp_path: Path, shared: SharedLog
+) -> None:
+    term, _, _ = await lead(shared, ME)
+    await shared.step_down(term)
+    standby = Standby(shared, tmp_path / "standby.db", ME)
+    waiting = asyncio.create_task(standby.wait_to_lead())
+    await until(lambda: "cannot lead: this head has nothing" in standby.trouble)
+    standby.promoted = True
+    assert (await waiting).term.epoch == 2

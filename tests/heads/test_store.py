@@ -134,6 +134,33 @@ async def test_changes_at_the_same_time_follow_one_another(head: OneHead) -> Non
     assert documents(head.database.connection)["n"] == b"30"
 
 
+async def test_a_copy_that_cannot_be_written_leads_no_more_and_loses_nothing(
+    tmp_path: Path, members: EtcdMembers, prefix: str
+) -> None:
+    head = OneHead(tmp_path, members, prefix)
+    await head.open()
+    db = head.database.connection
+    db.executescript(
+        "PRAGMA foreign_keys = ON; CREATE TABLE parents (id INTEGER PRIMARY KEY); CREATE TABLE "
+        "children (id INTEGER REFERENCES parents DEFERRABLE INITIALLY DEFERRED);"
+    )
+
+    def refused_at_its_end(db: sqlite3.Connection) -> None:
+        writing(("there", b"1"))(db)
+        db.execute("INSERT INTO children VALUES (1)")
+
+    with pytest.raises(OperationFailed, match="cannot say whether this was done: the heads have"):
+        await head.database.execute(head.store, refused_at_its_end)
+    await asyncio.wait_for(head.lost.wait(), 60)
+    with pytest.raises(OperationFailed, match="this head leads no more"):
+        await head.database.execute(head.store, writing(("later", b"2")))
+    await head.close(in_order=False)
+    other = OneHead(tmp_path, members, prefix, "head2")
+    await other.open()
+    assert documents(other.database.connection) == {"there": b"1"}
+    await other.close()
+
+
 async def test_documents_that_wait_are_written_by_a_flush(head: OneHead) -> None:
     head.store.documents["x"] = lambda: b"later"
     await head.database.flush(head.store)

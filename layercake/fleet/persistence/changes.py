@@ -21,6 +21,8 @@ Value: TypeAlias = Any
 """What a column can hold: int, float, str, bytes or None."""
 PLACE = "log"
 """The key in `meta` of how far this copy is; it is each copy's own."""
+EPOCH = "heads_epoch"
+"""That of the highest epoch that this head has seen a leader in; each copy's own, too."""
 
 
 class TableChange(NamedTuple):
@@ -87,7 +89,7 @@ class Capture:
         for table, key in self._tables.items():
             where = f"FROM changed c{{}} WHERE c.tab = '{table}'"
             if table == "meta":
-                where += f" AND c.key != '{PLACE}'"
+                where += f" AND c.key NOT IN ('{PLACE}', '{EPOCH}')"
             keys = [row[0] for row in self._db.execute(f"SELECT c.key {where.format('')}")]
             if keys:
                 join = where.format(f" JOIN main.{table} t ON t.{key} = c.key")
@@ -138,3 +140,23 @@ def forget_place(path: Path) -> None:
         if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
             db.execute("DELETE FROM meta WHERE key = ?", (PLACE,))
             db.commit()
+
+
+def epoch(db: sqlite3.Connection) -> int:
+    """The highest epoch of a leader that this head has seen, 0 for none."""
+    row = db.execute("SELECT value FROM meta WHERE key = ?", (EPOCH,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def set_epoch(db: sqlite3.Connection, number: int) -> None:
+    """This head has seen a leader in this epoch."""
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (EPOCH, str(number)))
+
+
+def is_empty(db: sqlite3.Connection) -> bool:
+    """Whether nothing of a site was ever written here."""
+    return all(
+        db.execute(f"SELECT 1 FROM main.{table} LIMIT 1").fetchone() is None  # noqa: S608 (ours)
+        for table in _tables(db)
+        if table != "meta"
+    )

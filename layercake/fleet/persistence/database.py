@@ -155,7 +155,10 @@ class SharedLog(Protocol):
 
     def write(self, written: changes.Changes) -> tuple[int, str]:
         """Has the changes in the log, as its next entry; the number and the name of that. Waits
-        until that is known. Raises OperationFailed: they are not in it."""
+        until that is known. Raises OperationFailed: they are not in it, or that cannot be said."""
+
+    def give_up(self, why: str) -> None:
+        """This head's copy has not what is in the log: it leads no more."""
 
 
 class Database:
@@ -423,12 +426,23 @@ class Database:
 
     def _commit(self) -> None:
         """Ends what `_begin` has begun. Raises OperationFailed if the heads' log does not take it;
-        it has not happened then."""
-        if self._shared is not None and self._capture is not None:
-            written = self._capture.collect()
-            if written is not None:
-                changes.set_place(self.connection, *self._shared.write(written))
-        self.connection.execute("COMMIT")
+        it has not happened then, or the error says that this is not known."""
+        shared = self._shared
+        written = self._capture.collect() if self._capture is not None else None
+        if shared is None or written is None:
+            self.connection.execute("COMMIT")
+            return
+        place = shared.write(written)
+        try:
+            changes.set_place(self.connection, *place)
+            self.connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            shared.give_up(f"its copy of the database cannot be written: {error}")
+            raise OperationFailed(
+                "cannot say whether this was done: the heads have it, and this one cannot write "
+                f"its copy of the database: {error}",
+                hint=hint_of(error),
+            ) from None
 
     def _insert_nodes(self, rows: list[Row]) -> None:
         _insert(self.connection, "nodes", rows)
