@@ -316,7 +316,8 @@ class Etcd:
                     text += await answer.content.read(ANSWER_BYTES + 1 - len(text))
                 said = parse_json(text)
         except aiohttp.ClientConnectorError as error:
-            raise NotReached(f"{endpoint}: {error}") from None
+            why = error.os_error.strerror or type(error).__name__
+            raise NotReached(f"{endpoint}: {why}") from None
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             why = str(error) or type(error).__name__
             raise StoreAway(f"{endpoint}: {why}") from None

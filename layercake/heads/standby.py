@@ -121,7 +121,7 @@ class Standby:
                 f"cannot keep what this head has: {state.leader.head} leads",
                 hint="without --force it hands over",
             )
-        if replica is None or not replica.number:
+        if replica is None or (state.end.number and not replica.number):
             raise Refused("cannot keep what this head has: it has nothing yet")
         self._files = files
         self.promoted = True
@@ -144,7 +144,7 @@ class Standby:
                 raise OperationFailed(
                     f"cannot lead: {one.head} has entry {one.entry}, the store ends with entry "
                     f"{state.end.number}: was an older backup of etcd put back?",
-                    hint=f"on {one.head}: `layercake heads promote {one.head} --force` keeps what it has",
+                    hint=f"on {one.head}: `layercake heads promote {one.head} --force` keeps that",
                 )
         return True
 
@@ -170,9 +170,9 @@ class Standby:
         try:
             which, content = await asyncio.to_thread(whole, self._database)
             log.warning("the log of the heads goes on from this head's entry %d", which.number)
-            await self._shared.keep_whole(
-                won.term, which.number, which.name, content, ends=self._files
-            )
+            number = which.number
+            name = which.name
+            await self._shared.keep_whole(won.term, number, name, content, ends=self._files)
         finally:
             await self._shared.step_down(won.term)
             await self._shared.store.revoke(won.lease)
