@@ -149,7 +149,7 @@ class Receiver:
         if why:
             self._given_up(why, len(batch))
         else:
-            self._well(left_out)
+            self._well()
 
     def _failed(self, why: str) -> None:
         """It may be tried again: told once, and once more when something is left out for it."""
@@ -168,10 +168,10 @@ class Receiver:
             self._event(events.WEBHOOK_REFUSED, text)
         self._refused += count
 
-    def _well(self, left_out: int) -> None:
+    def _well(self) -> None:
         if self._failed_at is None and not self._refused:
             return
-        lost = f"; {left_out} events were left out" if left_out else ""
+        lost = f"; {self._left_out} events were left out" if self._left_out else ""
         if self._refused:
             lost += f"; {self._refused} events were refused, and are not sent again"
         after = ""
