@@ -27,6 +27,9 @@ class Access(Protocol):
     async def sign_in(self, request: web.Request) -> web.StreamResponse:
         """Begins a session. Raises as `caller`."""
 
+    def is_revoked(self, token: str) -> bool:
+        """Whether a token that let somebody in, by its id, was revoked since."""
+
     def listen(self, ended: Callable[[str], None]) -> None:
         """Has `ended` told the id of each token and session that ends."""
 
@@ -53,6 +56,10 @@ class NoAccess:
     async def sign_in(self, request: web.Request) -> web.StreamResponse:
         """See Access."""
         raise NotKnown("cannot sign in: this head has no access over the network")
+
+    def is_revoked(self, token: str) -> bool:
+        """See Access."""
+        return True
 
     def listen(self, ended: Callable[[str], None]) -> None:
         """See Access."""

@@ -233,6 +233,7 @@ def _origin(request: web.Request, caller: Caller, body: Any) -> Origin:
         f"{how} ({caller.program})" if caller.program else how,
         caller.name if caller.kind == "token" else "",
         caller.address,
+        token_id=caller.token if caller.kind == "token" else "",
     )
 
 

@@ -70,6 +70,7 @@ COMMANDS = {
     "log-level": "layercake.features.logs.commands",
     "report": "layercake.features.status.commands",
     "console": "layercake.features.consoles.commands",
+    "capture": "layercake.features.captures.commands",
     "sensors": "layercake.features.power.commands",
     "dashboard": "layercake.cli.dashboard",
     "tpm": "layercake.features.tpm.commands",

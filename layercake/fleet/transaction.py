@@ -30,8 +30,8 @@ SLICE_S = 0.0015
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a change comes from: who asked, `why` in that person's words, `how` (the request and
-    the program), the name of the token, and the address. `doing` is what the request does as a
-    whole, in words. "" for what is not known."""
+    the program), the name of the token and its id, and the address. `doing` is what the request
+    does as a whole, in words. "" for what is not known."""
 
     by: str
     why: str = ""
@@ -39,6 +39,7 @@ class Origin:
     token: str = ""
     address: str = ""
     doing: str = ""
+    token_id: str = ""
 
 
 ORIGIN: ContextVar[Origin | None] = ContextVar("origin", default=None)

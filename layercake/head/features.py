@@ -6,6 +6,7 @@ from layercake.features.access.feature import FEATURE as ACCESS
 from layercake.features.authority.feature import FEATURE as AUTHORITY
 from layercake.features.boots.feature import FEATURE as BOOTS
 from layercake.features.calls.feature import FEATURE as CALLS
+from layercake.features.captures.feature import FEATURE as CAPTURES
 from layercake.features.consoles.feature import FEATURE as CONSOLES
 from layercake.features.disks.feature import FEATURE as DISKS
 from layercake.features.events.feature import FEATURE as EVENTS
@@ -47,6 +48,7 @@ FEATURES: tuple[Feature, ...] = (
     SLURM,
     RELEASES,
     NODES,
+    CAPTURES,
     REMOTE,
     EVENTS,
     POWER,

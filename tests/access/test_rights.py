@@ -30,6 +30,7 @@ NAMES = {
     "calls": "boot.steps",
 }
 BODIES: dict[str, dict[str, Any]] = {
+    "CaptureRequest": {"seconds": 1},
     "RevertAsk": {"revision": "HEAD"},
     "RevertRequest": {"revision": "HEAD"},
     "EntryRequest": {"set": {"console": "ttyS1"}},

@@ -150,6 +150,7 @@ def test_each_storey_has_the_same_nouns(storey: str) -> None:
 FEATURES = NOUNS | {
     "access",
     "authority",
+    "captures",
     "disks",
     "heads",
     "logs",

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from layercake.base.clock import local_moment, parse_moment, show_time
+from layercake.features.access.tokens import Tokens
 from layercake.features.rolls.later.schedule import LATE_S, RollSchedule
 from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.operations import Ask
 from layercake.kraken.errors import InputError, NotFound, Refused
-from tests.support.api import served
+from tests.support.api import served, token
 from tests.support.rollnodes import Site, a_site
 
 NIGHT = 3600.0
@@ -219,3 +220,29 @@ def test_an_hour_in_which_the_clock_is_set_needs_a_zone(text: str, berlin: None)
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="cannot use"):
         local_moment(text, parse_moment("2026-11-27T20:00:00Z"))
+
+
+@pytest.mark.parametrize("ends", ["revoked", "expired", "kept"])
+async def test_a_roll_of_a_revoked_token_does_not_begin(site: Site, ends: str) -> None:
+    head = site.world.head
+    seconds = NIGHT / 2 if ends == "expired" else None
+    headers = await token(head, "ann", "operator", seconds=seconds)
+    async with served(head, local=False) as client:
+        asked = {"range": "n[0-3]", "image": "two", "at": at(site)}
+        answer = await client.post("/v1/rolls", json=asked, headers=headers)
+        assert answer.status == 200, await answer.text()
+        number = (await answer.json())["roll"]["id"]
+    if ends == "revoked":
+        async with head.desire.transaction(revises=False) as transaction:
+            head.part(Tokens).revoke(transaction, "ann")
+        await token(head, "ann", "operator")  # another one of that name changes nothing
+    await site.world.restart()
+    await pass_time(site, NIGHT)
+    told = site.roll(number)
+    if ends == "revoked":
+        assert (
+            told["state"] == "failed" and "by which ann asked for it was revoked" in told["reason"]
+        )
+        assert set(site.running().values()) == {"one"}
+    else:
+        assert told["state"] not in ("failed", "scheduled")

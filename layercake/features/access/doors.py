@@ -246,6 +246,10 @@ class NetworkAccess:
         if caller is not None:
             known(request, name_of_session(caller))
 
+    def is_revoked(self, token: str) -> bool:
+        """Whether a token, by its id, was revoked."""
+        return self._tokens.is_revoked(token)
+
     async def sign_in(self, request: web.Request) -> web.StreamResponse:
         """Begins a session; the answer has its cookie. Raises NotKnown for what is worth nothing,
         Refused for another site's page, and InputError."""

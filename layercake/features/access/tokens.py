@@ -153,6 +153,10 @@ class Tokens:
         """The token of an id (Token.id), None if there is none any more that lets in."""
         return self._valid(self._by_id.get(identity))
 
+    def is_revoked(self, identity: str) -> bool:
+        """Whether there is no token of an id any more; one that has expired is still there."""
+        return identity not in self._by_id
+
     def _valid(self, token: Token | None) -> Token | None:
         """A token that lets in now: it has not expired, and is not switched off."""
         if token is None or (token.expires is not None and self._wall() >= token.expires):

@@ -171,7 +171,8 @@ class Roll(msgspec.Struct, frozen=True):
     carried along, as to look at all of 100,000 takes long: `stands`, how many are how ({}: not
     counted yet), `here`, the same of the present batch, and `wake`, before which none has a
     deadline. `starts`: it was asked to begin at this time, in seconds since the epoch; until then
-    it is SCHEDULED, and has the image that it replaces in `replaces`."""
+    it is SCHEDULED, and has the image that it replaces in `replaces`, and in `token` the id of the
+    token by which it was asked for, "" without one."""
 
     id: int
     by: str
@@ -195,6 +196,7 @@ class Roll(msgspec.Struct, frozen=True):
     here: dict[str, int] = {}
     starts: float | None = None
     replaces: str | None = None
+    token: str = ""
 
     @property
     def over(self) -> bool:

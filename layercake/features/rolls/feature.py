@@ -48,7 +48,12 @@ def _start(kernel: Kernel) -> Running:
         rolls,
         Delegations(kernel.section("delegated")),
     )
-    schedule = RollSchedule(rolls, kernel.store.wall)
+
+    def revoked(token: str) -> bool:
+        access = kernel.running.access
+        return access is not None and access.is_revoked(token)
+
+    schedule = RollSchedule(rolls, kernel.store.wall, revoked)
     schedule.begins(Kind.IMAGES, operations.begin)
 
     def tick() -> None:

@@ -467,7 +467,9 @@ class Rolls:
         others until then."""
         nodes = {r.node.id: NodeRoll(r.name, terms.stages.get(r.node.id, 0), 0, 0) for r in records}
         roll = terms.roll(self._store.wall(), image, nodes, **fields)
-        roll = replace(roll, id=self.number(transaction), state=Phase.SCHEDULED)
+        token = "" if transaction.origin is None else transaction.origin.token_id
+        number = self.number(transaction)
+        roll = replace(roll, id=number, state=Phase.SCHEDULED, token=token)
         self._write(transaction, roll)
         text = f"roll {roll.id} of {len(nodes)} nodes to {image} begins "
         text += f"{show_time(roll.starts or 0.0)}, by {roll.by}"

@@ -26,9 +26,13 @@ Begin = Callable[[Roll], Awaitable[None]]
 
 
 class RollSchedule:
-    """The rolls that have yet to begin. `wall` is the time of day, in seconds since the epoch."""
+    """The rolls that have yet to begin. `wall` is the time of day, in seconds since the epoch,
+    `revoked` says whether a token was revoked, by its id."""
 
-    def __init__(self, rolls: Rolls, wall: Clock) -> None:
+    def __init__(
+        self, rolls: Rolls, wall: Clock, revoked: Callable[[str], bool] = lambda token: False
+    ) -> None:
+        self._revoked = revoked
         self._rolls = rolls
         self._wall = wall
         self._begin: dict[Kind, Begin] = {}
@@ -72,6 +76,8 @@ class RollSchedule:
         starts = roll.starts or 0.0
         if self._wall() - starts > LATE_S:
             return f"it was to begin {show_time(starts)}, when the head did not run"
+        if roll.token and self._revoked(roll.token):
+            return f"the token by which {roll.by} asked for it was revoked"
         if roll.kind not in self._begin:
             return f"this head knows no rolls to a {roll.kind.value}"
         try:

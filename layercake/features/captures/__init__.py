@@ -1,0 +1,1 @@
+"""What firmware, machine and head said of one node, in one archive."""
