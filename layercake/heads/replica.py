@@ -64,14 +64,13 @@ class Replica:
         and for a log of a newer version."""
         end = state.end
         if self.number > end.number:
-            if state.leader is None:
-                raise Ahead(
-                    f"cannot follow: the store ends with entry {end.number}, this head's copy has "
-                    f"entry {self.number}: was an older backup of etcd put back?",
-                    hint="`layercake heads promote HEAD --force` on the head with the newest copy "
-                    "keeps what it has",
-                )
-            await self._start_anew(shared, state, "it has entries that the leader has not")
+            # Also where one leads: a store that is put back has the leader of that time at first.
+            raise Ahead(
+                f"cannot follow: the store ends with entry {end.number}, this head's copy has "
+                f"entry {self.number}: was an older backup of etcd put back?",
+                hint="where no head leads, `layercake heads promote HEAD --force` on the head with the "
+                "newest copy keeps what it has; to give this one up, move its file away",
+            )
         if not self._verified:
             await self._verify(shared, state)
         self.set_epoch(state.epoch)

@@ -1,0 +1,136 @@
+"""What `chaos` holds against the heads: what they told their clients, which commands the BMCs got
+from whom, and who might switch power when."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from layercake.base.clock import boottime
+from layercake.base.lease import Lease
+
+GRACE_S = 0.5
+"""A command was asked for so long before it is noted, at most."""
+HARM = ("off", "soft", "cycle", "reset", "on")
+
+
+@dataclass
+class Register:
+    """A value that one client changes, one time after the other. `may` is what it may be now, the
+    refused are what it must never be."""
+
+    name: str
+    may: set[str] = field(default_factory=lambda: {""})
+    refused: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Order:
+    """A power cycle of a node, acknowledged or perhaps accepted."""
+
+    node: str
+    at: float
+
+
+class Checker:
+    """Counts what must not be. `heads` are their data directories by name; `bmcs` are the nodes by
+    their BMC."""
+
+    def __init__(self, heads: Mapping[str, Path], bmcs: Mapping[str, str]) -> None:
+        self._heads = heads
+        self._bmcs = bmcs
+        self.registers: dict[str, Register] = {}
+        self.orders: list[Order] = []
+        self.watching = False
+        self.counts: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.said: list[str] = []
+        self._since: dict[str, Counter[str]] = {}
+
+    def fault(self, kind: str, text: str) -> None:
+        """Something that must not be."""
+        self.faults[kind] += 1
+        self.said.append(f"{kind}: {text}")
+
+    # -- changes
+
+    def register(self, name: str) -> Register:
+        """The register of this name."""
+        return self.registers.setdefault(name, Register(name))
+
+    def answered(self, name: str, value: str, outcome: str, head: str, began: float) -> None:
+        """What became of a change: "acknowledged", "refused", or "unknown"."""
+        self.counts[outcome] += 1
+        register = self.register(name)
+        if outcome == "acknowledged":
+            register.may = {value}
+            self._alone(head, began)
+        elif outcome == "unknown":
+            register.may.add(value)
+        else:
+            register.refused.add(value)
+
+    def _alone(self, head: str, began: float) -> None:
+        """No other head had the lease for all the time in which this one accepted a change."""
+        for other, path in self._heads.items():
+            begins, ends = self._times(path)
+            if other != head and began < ends and begins < began and boottime() < ends:
+                self.fault("two_at_once", f"{head} accepts a change while {other} has the lease")
+
+    def seen(self, values: Mapping[str, str]) -> None:
+        """What the registers are, when no change is under way."""
+        for name, register in self.registers.items():
+            value = values.get(name, "")
+            if value in register.may:
+                register.may = {value}
+            elif value in register.refused:
+                self.fault("refused_done", f"{name} is {value}, which was refused")
+                register.may = {value}
+            else:
+                self.fault("lost", f"{name} is {value!r}, and may be {sorted(register.may)}")
+                register.may = {value}
+
+    # -- power
+
+    def begin_round(self) -> None:
+        """Orders and commands are counted anew."""
+        self.watching = True
+        self.orders.clear()
+        self._since.clear()
+
+    def command(self, head: str, what: str, bmc: str) -> None:
+        """A head's powerman sends this to a BMC."""
+        if what not in HARM or not self.watching:
+            return
+        node = self._bmcs.get(bmc, bmc)
+        now = boottime()
+        self.counts["power commands"] += 1
+        self._since.setdefault(node, Counter())[what] += 1
+        begins, ends = self._times(self._heads[head])
+        if not begins <= now <= ends + GRACE_S:
+            self.fault("two_at_once", f"{head} sends {what} to {node} without a lease")
+        for other, path in self._heads.items():
+            begins, ends = self._times(path)
+            if other != head and begins <= now < ends:
+                self.fault("two_at_once", f"{head} sends {what} to {node}; {other} has the lease")
+
+    @staticmethod
+    def _times(path: Path) -> tuple[float, float]:
+        try:
+            return Lease(path).times()
+        except (OSError, ValueError):  # it has never run
+            return 0.0, 0.0
+
+    def end_round(self) -> None:
+        """No order was carried out twice, and nothing else was done."""
+        ordered = Counter(order.node for order in self.orders)
+        for node, sent in self._since.items():
+            if not ordered[node]:
+                self.fault("touched", f"{node}, which nobody asked for: {dict(sent)}")
+                continue
+            for what, count in sent.items():
+                if count > ordered[node]:
+                    text = f"{node}: {count} times {what} for {ordered[node]} orders"
+                    self.fault("done_twice", text)

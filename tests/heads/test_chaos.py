@@ -1,0 +1,90 @@
+"""Heads are broken while people change things, and nothing is lost or done twice: a short run of
+`python -m tests.bench.chaos`, whose checker is shown to find what it looks for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from layercake.base.clock import boottime
+from layercake.base.lease import Lease
+from layercake.heads.member import PROGRAM
+from layercake.sim import namespace
+from tests.bench._chaoscheck import Checker, Order
+
+LIMIT_S = 300.0
+FAULTS = ("kill_leader", "lose_answers")
+REFUSED = namespace.refused()
+
+
+@pytest.mark.skipif(bool(REFUSED), reason=f"no namespace can be made here: {REFUSED}")
+def test_nothing_is_lost_and_nothing_done_twice_whatever_breaks() -> None:
+    if shutil.which(PROGRAM) is None:
+        pytest.skip("there is no etcd: install Debian's etcd-server and etcd-client")
+    only = [word for fault in FAULTS for word in ("--only", fault)]
+    words = ["--rounds", str(len(FAULTS)), "--nodes", "40", "--seed", "1", *only]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench.chaos", *words],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    seen = found.pop("seen")
+    assert not any(found.values())
+    assert seen["acknowledged"] > 10
+    assert seen["power commands"] > 0
+
+
+@pytest.fixture
+def checker(tmp_path: Path) -> Checker:
+    """Of two heads, of which the first one leads."""
+    heads = {name: tmp_path / name for name in ("head1", "head2")}
+    for path in heads.values():
+        path.mkdir()
+    made = Checker(heads, {"bmc1": "n1", "bmc2": "n2"})
+    Lease(heads["head1"], write=True).set(boottime() - 1, boottime() + 60)
+    Lease(heads["head2"], write=True)
+    made.begin_round()
+    return made
+
+
+def test_a_checker_finds_what_is_lost_and_what_was_refused(checker: Checker) -> None:
+    checker.answered("r", "v1", "acknowledged", "head1", boottime())
+    checker.answered("r", "v2", "unknown", "head1", boottime())
+    checker.answered("r", "v3", "refused", "head1", boottime())
+    checker.seen({"r": "v2"})
+    assert not checker.faults
+    checker.seen({"r": "v1"})
+    assert checker.faults == {"lost": 1}
+    checker.seen({"r": "v3"})
+    assert checker.faults == {"lost": 1, "refused_done": 1}
+
+
+def test_a_checker_finds_power_actions_that_nobody_ordered_or_that_come_twice(
+    checker: Checker,
+) -> None:
+    checker.orders.append(Order("n1", boottime()))
+    checker.command("head1", "off", "bmc1")
+    checker.command("head1", "state", "bmc2")
+    checker.end_round()
+    assert not checker.faults
+    checker.command("head1", "off", "bmc1")
+    checker.command("head1", "on", "bmc2")
+    checker.end_round()
+    assert checker.faults == {"done_twice": 1, "touched": 1}
+
+
+def test_a_checker_finds_two_heads_that_act_at_once(checker: Checker) -> None:
+    checker.answered("r", "v1", "acknowledged", "head1", boottime())
+    assert not checker.faults
+    checker.command("head2", "off", "bmc1")  # without a lease, and another one has it
+    assert checker.faults == {"two_at_once": 2}
+    checker.answered("r", "v2", "acknowledged", "head2", boottime())
+    assert checker.faults == {"two_at_once": 3}
