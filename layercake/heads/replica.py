@@ -68,8 +68,8 @@ class Replica:
             raise Ahead(
                 f"cannot follow: the store ends with entry {end.number}, this head's copy has "
                 f"entry {self.number}: was an older backup of etcd put back?",
-                hint="where no head leads, `layercake heads promote HEAD --force` on the head with the "
-                "newest copy keeps what it has; to give this one up, move its file away",
+                hint="where no head leads, `layercake heads promote HEAD --force` on the head with "
+                "the newest copy keeps what it has; to give this one up, move its file away",
             )
         if not self._verified:
             await self._verify(shared, state)
