@@ -37,6 +37,7 @@ from layercake.heads.member import MemberFile
 from layercake.heads.settings import DIRECTORY, KEY, KEY_BYTES, HeadsSettings, store_tls
 from layercake.kraken.errors import InputError, OperationFailed, Refused
 
+SYSTEMD_S = 120.0
 UNIT = "layercake-store.service"
 Echo = Callable[[str], None]
 
@@ -279,7 +280,12 @@ def _start_store(data_dir: Path, echo: Echo) -> None:
 
 def _systemctl(*words: str, check: bool = True) -> None:
     done = subprocess.run(
-        ["systemctl", *words], capture_output=True, text=True, errors="replace", check=False
+        ["systemctl", *words],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=SYSTEMD_S,
     )
     if check and done.returncode:
         raise OperationFailed(f"cannot {' '.join(words)}: {done.stderr.strip()[:300]}")

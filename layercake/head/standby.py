@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from urllib.parse import urlsplit
 
@@ -15,6 +14,7 @@ from layercake.api.local import by_peer, listen
 from layercake.api.route import SMALL_BODY
 from layercake.base import tcp_listener
 from layercake.base.tcp_listener import Limits
+from layercake.base.text import parse_json
 from layercake.head.settings import Settings
 from layercake.heads.site import SharedSite
 from layercake.kraken.errors import LayercakeError, Refused
@@ -82,7 +82,7 @@ class StandbyServer:
         if caller.role < Role.ADMIN:
             raise Refused(f"cannot do this: {caller.name} is {caller.role.name.lower()}")
         try:
-            asked = json.loads(await body_of(request, SMALL_BODY))
+            asked = parse_json(await body_of(request, SMALL_BODY))
             meant = asked.get("force") is True and asked.get("head") == self._site.name
         except (ValueError, AttributeError):
             meant = False

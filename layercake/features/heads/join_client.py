@@ -4,13 +4,13 @@ the token has: nobody in between learns the token, or what comes for it."""
 from __future__ import annotations
 
 import hashlib
-import json
 import ssl
 from http.client import HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
 import msgspec
 
+from layercake.base.text import parse_json
 from layercake.features.heads.joining import AUTHORITY, JOIN, JoinAnswer, JoinRequest
 from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
 from minos.agent.http.client import NO_CHECK_TIME
@@ -58,8 +58,8 @@ def _request_join(url: str, digest: str, request: JoinRequest) -> JoinAnswer | s
         return leader
     if status == 200:
         try:
-            return msgspec.json.decode(found, type=JoinAnswer)
-        except msgspec.MsgspecError as error:
+            return msgspec.convert(parse_json(found), JoinAnswer)
+        except (msgspec.MsgspecError, ValueError) as error:
             raise OperationFailed(f"cannot read what {url} answers: {error}") from None
     raise _failure(url, status, found)
 
@@ -93,7 +93,7 @@ def _request(
 
 def _failure(url: str, status: int, data: bytes) -> Exception:
     try:
-        document = json.loads(data)
+        document = parse_json(data)
         text = str(document["error"])[:500]
         hint = str(document.get("hint") or "")[:300]
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from layercake.agents.https.routes import NO_STORE, OpenRoute
 from layercake.agents.pki import Authority
+from layercake.base.text import parse_json
 from layercake.features.heads.joining import AUTHORITY, JOIN, MOST_BYTES, JoinRequest
 from layercake.features.heads.membership import Membership
 from layercake.heads.copying import FILES, FileCopies
@@ -84,8 +85,9 @@ class JoinRequests:
 
     async def _join(self, request: web.Request) -> web.StreamResponse:
         try:
-            asked = msgspec.json.decode(await body_of(request, MOST_BYTES), type=JoinRequest)
-        except msgspec.MsgspecError as error:
+            body = parse_json(await body_of(request, MOST_BYTES))
+            asked = msgspec.convert(body, JoinRequest)
+        except (msgspec.MsgspecError, ValueError) as error:
             raise InputError(f"cannot join: {error}") from None
         answer = await self._membership.join(asked, request.remote or "")
         return web.Response(
