@@ -279,14 +279,18 @@ def _start_store(data_dir: Path, echo: Echo) -> None:
 
 
 def _systemctl(*words: str, check: bool = True) -> None:
-    done = subprocess.run(
-        ["systemctl", *words],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        timeout=SYSTEMD_S,
-    )
+    try:
+        done = subprocess.run(
+            ["systemctl", *words],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=SYSTEMD_S,
+        )
+    except subprocess.TimeoutExpired:
+        why = f"systemd does not answer in {SYSTEMD_S:.0f} s"
+        raise OperationFailed(f"cannot {' '.join(words)}: {why}") from None
     if check and done.returncode:
         raise OperationFailed(f"cannot {' '.join(words)}: {done.stderr.strip()[:300]}")
 

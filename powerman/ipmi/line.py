@@ -16,6 +16,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar, cast
 
+from layercake.kraken.errors import Refused
 from powerman.driver import SLOWEST_ANSWER_S, garbled, unreachable
 from powerman.ipmi import rmcp
 
@@ -124,7 +125,8 @@ class Line:
     ) -> Parsed:
         """Sends `packet()` again and again, with these waits, until `parse` accepts an answer; what
         it calls Malformed is not for us, and the status of a Doubtful is the answer if none comes
-        before the next sending. Raises Unreachable; WrongPassword comes through."""
+        before the next sending. Raises Unreachable, and Refused if `packet` does; WrongPassword
+        comes through."""
         self._parse = parse
         self._packet = packet
         self._waits = iter(waits)
@@ -168,6 +170,9 @@ class Line:
             pass  # as good as lost
         except OSError as error:
             self._fail(error.strerror or str(error))
+        except Refused as refused:  # it may not be sent again: a head's lease has ended
+            if self._answer is not None and not self._answer.done():
+                self._answer.set_exception(refused)
 
     def _wake_at(self, when: float) -> None:
         if self._timer is not None:
