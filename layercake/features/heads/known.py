@@ -16,6 +16,7 @@ from layercake.kraken.errors import LayercakeError
 
 log = logging.getLogger("layercake.heads")
 DOCUMENT = "heads/known"
+EPOCH = "heads/epoch"
 LOOK_S = 1.0
 
 
@@ -30,20 +31,28 @@ class KnownHeads:
         self._store = store
         self._database = database
         self._known: dict[str, SiteHead] = {}
+        self._kept = 0
 
     def load(self) -> None:
-        """Takes over what was known, and the epoch in which this head leads."""
-        kept = self._database.documents(DOCUMENT).get(DOCUMENT)
-        if kept is not None:
-            found = msgspec.json.decode(kept, type=list[SiteHead])
+        """Takes over what was known, and the epoch in which this head leads. One that is alone
+        again goes on with the epoch of before: nodes refuse a lower one."""
+        kept = self._database.documents("heads/")
+        if DOCUMENT in kept:
+            found = msgspec.json.decode(kept[DOCUMENT], type=list[SiteHead])
             self._known = {head.name: head for head in found}
+        self._kept = int(kept.get(EPOCH, b"0"))
         if self._site is not None:
             self._follow(self._site.epoch)
+        elif self._kept:
+            self._heads.acts(self._kept)
 
     def _follow(self, epoch: int) -> None:
         self._known[self._heads.own.name] = self._heads.own
         self._heads.known(self._known.values())
         self._heads.acts(epoch)
+        if epoch != self._kept:
+            self._kept = epoch
+            self._store.documents[EPOCH] = lambda: str(epoch).encode()
 
     def forget(self, name: str) -> None:
         """A head was removed: nodes are told of it no more."""
