@@ -23,6 +23,13 @@ HEAD_INVITED = EventKind(
 HEAD_JOINED = EventKind("head.joined", _I, "A machine has become a head of the site, or a witness.")
 HEAD_RETIRED = EventKind("head.retired", _I, "A head does not lead any more, until it is promoted.")
 HEAD_REMOVED = EventKind("head.removed", _I, "A head or a witness was taken out of the site.")
+HEADS_UNWELL = EventKind(
+    "heads.unwell",
+    _W,
+    "Something is wrong with the other heads, or with the store that they share; nothing may be "
+    "left to take over.",
+)
+HEADS_WELL = EventKind("heads.well", _I, "The heads and their store are well again.")
 HEAD_SLOW = EventKind(
     "head.slow",
     _W,
@@ -348,6 +355,8 @@ EVENTS: tuple[EventKind, ...] = (
     HEAD_STOPPED,
     HEAD_LEADS,
     HEAD_HANDS_OVER,
+    HEADS_UNWELL,
+    HEADS_WELL,
     HEAD_INVITED,
     HEAD_JOINED,
     HEAD_RETIRED,

@@ -37,6 +37,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "ApplyRequest": {"yaml": RACK},
     "InventoryText": {"yaml": RACK},
     "PromoteRequest": {"head": "two"},
+    "InviteRequest": {"head": "two"},
+    "HeadRequest": {"head": "two"},
     "RangeRequest": {},
     "StateRequest": {"state": "up"},
     "ExecRequest": {"command": ["true"]},

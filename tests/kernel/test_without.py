@@ -18,6 +18,7 @@ from tests.support.clock import FakeClock
 ALONE = {
     "access",
     "authority",
+    "captures",
     "events",
     "heads",
     "logs",

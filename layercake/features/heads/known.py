@@ -8,10 +8,12 @@ import logging
 
 import msgspec
 
+from layercake.fleet import events
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.site_heads import SiteHead, SiteHeads
 from layercake.fleet.store import Store
 from layercake.heads.site import SharedSite
+from layercake.heads.troubles import Troubles, troubles_of
 from layercake.kraken.errors import LayercakeError
 
 log = logging.getLogger("layercake.heads")
@@ -30,6 +32,7 @@ class KnownHeads:
         self._heads = heads
         self._store = store
         self._database = database
+        self._troubles = Troubles(store.wall, self._record_change)
         self._known: dict[str, SiteHead] = {}
         self._kept = 0
 
@@ -38,8 +41,8 @@ class KnownHeads:
         again goes on with the epoch of before: nodes refuse a lower one."""
         kept = self._database.documents("heads/")
         if DOCUMENT in kept:
-            found = msgspec.json.decode(kept[DOCUMENT], type=list[SiteHead])
-            self._known = {head.name: head for head in found}
+            listed = msgspec.json.decode(kept[DOCUMENT], type=list[SiteHead])
+            self._known = {head.name: head for head in listed}
         self._kept = int(kept.get(EPOCH, b"0"))
         if self._site is not None:
             self._follow(self._site.epoch)
@@ -60,6 +63,17 @@ class KnownHeads:
         self._heads.known(self._known.values())
         self._write()
 
+    @property
+    def troubles(self) -> list[str]:
+        """What is wrong with the heads and their store, and has been for a while."""
+        return [f"{text}; see `layercake heads`" for text in self._troubles.lasting]
+
+    def _record_change(self, lasting: list[str]) -> None:
+        if lasting:
+            self._store.event(None, events.HEADS_UNWELL, "; ".join(lasting))
+        else:
+            self._store.event(None, events.HEADS_WELL, "the heads and their store are well again")
+
     def _write(self) -> None:
         self._store.documents[DOCUMENT] = lambda: msgspec.json.encode([*self._known.values()])
 
@@ -68,7 +82,9 @@ class KnownHeads:
         while self._site is not None:
             try:
                 before = dict(self._known)
-                for one in (await self._site.view()).heads:
+                shown = await self._site.view()
+                self._troubles.update([*troubles_of(shown, self._known, self._store.wall())])
+                for one in shown.heads:
                     if one.reached is not None:
                         self._known[one.head] = one.reached
                 self._follow(self._site.epoch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from layercake.features.guard.guard import Guard
+from layercake.features.heads.known import KnownHeads
 from layercake.features.history.history import History
 from layercake.features.inventory.secret_warnings import Warnings
 from layercake.features.nodes.lists.metrics import Tally
@@ -14,6 +15,12 @@ from layercake.features.status.routes import StatusRoutes
 from layercake.features.status.views import Census, Observed
 from layercake.kernel.feature import Feature, Running
 from layercake.kernel.kernel import Kernel
+
+
+def _of_heads(kernel: Kernel) -> list[str]:
+    """What is wrong with the heads of the site; nothing where there is one."""
+    heads = kernel.find(KnownHeads)
+    return [] if heads is None else heads.troubles
 
 
 def _start(kernel: Kernel) -> Running:
@@ -40,7 +47,9 @@ def _start(kernel: Kernel) -> Running:
     )
     census = Census(kernel.store, kernel.clock, guard.why)  # counted once for all who ask
     metrics = Metrics(observed, census)
-    routes = StatusRoutes(observed, census, metrics, kernel.part(Warnings))
+    routes = StatusRoutes(
+        observed, census, metrics, kernel.part(Warnings), lambda: _of_heads(kernel)
+    )
     return Running((observed, census, metrics), routes=(routes,))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -25,18 +26,25 @@ class StatusRoutes:
     """How the head is."""
 
     def __init__(
-        self, observed: Observed, census: Census, metrics: Metrics, warnings: Warnings
+        self,
+        observed: Observed,
+        census: Census,
+        metrics: Metrics,
+        warnings: Warnings,
+        of_heads: Callable[[], list[str]],
     ) -> None:
         self._observed = observed
         self._census = census
         self._metrics = metrics
         self._warnings = warnings
+        self._of_heads = of_heads
 
     @route("GET", "/v1/status", Role.VIEWER, Reach.SHOWN, returns=HeadStatus)
     async def status(self, request: web.Request, body: None) -> Any:
         """How the head and its modules are."""
         caller = request[CALLER]
         told = [] if caller.looks_only or caller.bound else await self._warnings.now()
+        told = [*(() if caller.bound else self._of_heads()), *told]
         found = await head_status(self._observed, caller.bound, self._census)
         return {"version": __version__, **found, "warnings": told}
 
