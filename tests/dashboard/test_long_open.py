@@ -48,10 +48,17 @@ async def test_what_was_left_is_held_no_more(site: Site, look: Look) -> None:
     for _ in range(ROUNDS):
         await turn(look)
         site.world.head.store.event(site.world.node("n01"), events.BOOT_SLOW, "it is slow")
-    after = await held(look)
-    assert after["JSEventListeners"] <= before["JSEventListeners"] + ROUNDS
-    assert after["Nodes"] <= before["Nodes"] * 1.5 + 40 * ROUNDS, "no view stays"
-    assert after["JSHeapUsedSize"] <= before["JSHeapUsedSize"] + 4e6
+    most = {
+        "JSEventListeners": before["JSEventListeners"] + ROUNDS,
+        "Nodes": before["Nodes"] * 1.5 + 40 * ROUNDS,
+        "JSHeapUsedSize": before["JSHeapUsedSize"] + 4e6,
+    }
+    async with asyncio.timeout(PATIENT / 1000):  # what is garbage goes by and by
+        while True:
+            now = await held(look)
+            if all(now[what] <= limit for what, limit in most.items()):
+                return
+            await asyncio.sleep(0.2)
 
 
 async def test_a_week_later_it_asks_who_looks_and_is_right(browser: Browser, site: Site) -> None:
