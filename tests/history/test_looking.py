@@ -197,4 +197,4 @@ async def test_those_who_only_look_keep_nobody_waiting(site: Site) -> None:
 
 async def _answer(site: Site, who: dict[str, str]) -> str:
     async with site.client.get("/v1/inventory/show", headers=who) as answer:
-        return await answer.text()
+        return str(await answer.text())
