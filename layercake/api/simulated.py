@@ -17,6 +17,7 @@ from layercake.kraken.errors import Refused
 
 ROUTES: Mapping[tuple[str, str], str] = {
     ("POST", "/v1/nodes/{name}/exec"): "run a command on",
+    ("POST", "/v1/nodes/{name}/capture"): "capture the boot of",
     ("GET", "/v1/nodes/{name}/logs"): "read the logs of",
     ("GET", "/v1/nodes/{name}/follow"): "read the logs of",
     ("GET", "/v1/logs"): "read the logs of",
