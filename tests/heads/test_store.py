@@ -62,6 +62,7 @@ class OneHead:
             settings = HeadsSettings(self._name, self._members.endpoints, self._prefix)
             power = Lease(self._directory, write=True)
             self.site = SharedSite(self._directory, settings, "", REACHED, path, power, LINK)
+            self.site.begin()
             await self.site.lead(self.lost.set)
         self.database = Database(path, time.monotonic, self.site)
         return self.database
