@@ -219,8 +219,10 @@ def test_a_dead_head_is_replaced(site: SiteOfHeads) -> None:
     assert "200" not in _ask_store(site, "head2", site.data("head1") / "heads")
     site.join("head2", "head3")
     assert _shared(site.data("head3")) == _shared(site.data("head2"))
-    members = json.loads((site.data("head3") / "heads/endpoints.json").read_text())
-    assert len(members) == 3
+    kept = site.data("head3") / "heads/endpoints.json"
+    site.wait(
+        "head3 knows all members", lambda: kept.exists() and len(json.loads(kept.read_text())) == 3
+    )
     site.start("store", "head1")
     site.wait("the removed member ends", lambda: not site.runs("head1.store"))
 
