@@ -121,16 +121,24 @@ async def test_what_is_refused_after_a_lost_answer_is_not_called_refused(leading
     assert await leading.written() == ["there"]
 
 
-async def test_a_change_that_was_done_is_not_refused_because_another_leads(
-    leading: Leading, tmp_path: Path, members: EtcdMembers, prefix: str
-) -> None:
+async def followed_in_the_middle(
+    leading: Leading, members: EtcdMembers, prefix: str, directory: Path
+) -> tuple[asyncio.Task[End], Leading]:
+    """A change whose answers are lost until another head leads, and that head."""
     leading.store.lost = 10**9
     under_way = asyncio.create_task(leading.leads.append(change("mine")))
     await until(lambda: bool(leading.leads.trouble))
     await leading.store.revoke(leading.lease)
-    (tmp_path / "other").mkdir()
-    other = Leading(members, prefix, tmp_path / "other", OTHER)
+    (directory / "other").mkdir()
+    other = Leading(members, prefix, directory / "other", OTHER)
     await other.begin()
+    return under_way, other
+
+
+async def test_a_change_that_was_done_is_not_refused_because_another_leads(
+    leading: Leading, tmp_path: Path, members: EtcdMembers, prefix: str
+) -> None:
+    under_way, other = await followed_in_the_middle(leading, members, prefix, tmp_path)
     try:
         await other.leads.append(change("theirs"))
         leading.store.lost = 0
@@ -145,13 +153,7 @@ async def test_a_change_that_was_done_is_not_refused_because_another_leads(
 async def test_nobody_says_refused_where_it_cannot_be_known(
     leading: Leading, tmp_path: Path, members: EtcdMembers, prefix: str
 ) -> None:
-    leading.store.lost = 10**9
-    under_way = asyncio.create_task(leading.leads.append(change("mine")))
-    await until(lambda: bool(leading.leads.trouble))
-    await leading.store.revoke(leading.lease)
-    (tmp_path / "other").mkdir()
-    other = Leading(members, prefix, tmp_path / "other", OTHER)
-    await other.begin()
+    under_way, other = await followed_in_the_middle(leading, members, prefix, tmp_path)
     try:
         end = await other.leads.append(change("theirs"))
         assert await other.shared.keep_whole(other.leads.term, end.number, end.name, b"whole")
