@@ -2,13 +2,13 @@
 again.
 
 Everything is real but the metal: firmware, BMC protocols, kernel, minOS, containers. `--keep`
-leaves it up to play with. With `--store rbd` (`make demo STORE=rbd`) the images are in a real Ceph,
-which the machines read them from as they need them. With `--rack libvirt` (`make demo
+leaves it up to play with. With `--store rbd` (`make demo STORE=rbd`) the images are in a real
+Ceph, which the machines read them from as they need them. With `--rack libvirt` (`make demo
 RACK=libvirt`) the machines are libvirt's, and their BMCs virtualbmc and sushy-emulator. With
 `--discovery` (`make demo DISCOVERY=1`) there are two machines more, which no inventory knows
 (discoverydemo.py). With `--heads 2` (`make demo HEADS=2`) a second head takes over in the middle
-of a roll (headsdemo.py). With `--pcap DIR` (`make demo PCAP=DIR`) what each machine says and hears on its
-network is recorded."""
+of a roll (headsdemo.py). With `--pcap DIR` (`make demo PCAP=DIR`) what each machine says and hears
+on its network is recorded."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ async def keep_saying(shared: SharedLog, head: str, about: Callable[[], HeadSays
             await shared.publish(head, msgspec.json.encode(about()), lease)
         except LayercakeError as error:
             lease = 0
-            log.debug("cannot tell the other heads: %s", error)
+            log.warning("cannot tell the other heads: %s", error)
         except Exception:
             lease = 0
             log.exception("cannot tell the other heads")

@@ -69,7 +69,7 @@ class HeadUnderTest:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, number)
 
-    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    async def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """An answer of its API. Raises aiohttp.ClientError, OSError and TimeoutError."""
         connector = aiohttp.UnixConnector(str(self.directory / site.SOCKET))
         timeout = aiohttp.ClientTimeout(total=ASK_S)
@@ -151,7 +151,7 @@ class Site:
         """The head that serves, if one does."""
         for head in self.heads:
             with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError, ValueError):
-                status, _ = await head.ask("GET", "/v1/rolls")
+                status, _ = await head.request("GET", "/v1/rolls")
                 if status == 200:
                     return head
         return None
@@ -160,7 +160,7 @@ class Site:
         """What the head that serves says; None if none does."""
         for head in self.heads:
             with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError, ValueError):
-                status, said = await head.ask("GET", path)
+                status, said = await head.request("GET", path)
                 if status == 200:
                     return said
         return None
@@ -196,7 +196,7 @@ class Site:
         for head in self.dice.sample(self.heads, len(self.heads)):
             began = boottime()
             try:
-                status, said = await head.ask(method, path, body)
+                status, said = await head.request(method, path, body)
             except aiohttp.ClientConnectorError:
                 continue
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
@@ -442,11 +442,11 @@ async def put_back(site: Site) -> None:
         entries = Counter[str]()
         for head in site.heads:
             with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError, ValueError):
-                _, view = await head.ask("GET", "/v1/heads")
+                _, view = await head.request("GET", "/v1/heads")
                 entries.update({h["head"]: h["entry"] for h in view.get("heads", ())})
                 newest = max(entries, key=lambda name: entries[name])
                 if len(view.get("heads", ())) == len(site.heads) and newest == head.name:
-                    await head.ask("POST", "/v1/heads/promote", {"head": newest})
+                    await head.request("POST", "/v1/heads/promote", {"head": newest})
                 entries.clear()
         return False
 

@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class Bench:
                 if await asyncio.to_thread(what):
                     return time.monotonic() - began
             if time.monotonic() - began > LIMIT_S:
-                raise SystemExit(f"it was not seen in {LIMIT_S:.0f} s: {what.__qualname__}")
+                raise SystemExit(f"it was not seen in {LIMIT_S:.0f} s: {what}")
             await asyncio.sleep(LOOK_S)
 
     def converged(self, number: int) -> bool:
@@ -149,9 +150,7 @@ class Bench:
         power = asyncio.create_task(self.first_power(other, began))
         names = ("boot", "change", "command")
         checks = (self.discovers, self.changes, self.commands)
-        times = await asyncio.gather(
-            *(self.until(lambda check=check: check(other)) for check in checks)  # type: ignore[misc]
-        )
+        times = await asyncio.gather(*(self.until(partial(check, other)) for check in checks))
         for name, took in zip(names, times, strict=True):
             self.parts.setdefault(name, []).append(took)
         self.totals.append(max(times))

@@ -1,5 +1,5 @@
-"""`layercake status --check`, as Nagios runs it: a line, and an exit code; what nodes are like is no
-matter of the head."""
+"""`layercake status --check`, as Nagios runs it: a line, and an exit code; what nodes are like is
+no matter of the head."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is seen of the worst night: the first screen at each width, in the light and in the dark, the
-rack, and a terminal of 100 columns. `python -m tests.dashboard.night` writes the pictures of
+"""What is seen of the worst night: the first screen at each width, in the light and in the dark,
+the rack, and a terminal of 100 columns. `python -m tests.dashboard.night` writes the pictures of
 docs/howto/half-the-rack-is-dark.md anew; tests/dashboard/test_night.py looks at the same."""
 
 from __future__ import annotations

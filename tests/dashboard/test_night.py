@@ -1,5 +1,6 @@
-"""The worst night in a real Chromium and in a terminal: what is wrong stands on the first screen, at
-each width, in the light and in the dark; nothing is cut off, and the pictures of it can be made."""
+"""The worst night in a real Chromium and in a terminal: what is wrong stands on the first screen,
+at each width, in the light and in the dark; nothing is cut off, and the pictures of it can be
+made."""
 
 from __future__ import annotations
 

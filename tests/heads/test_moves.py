@@ -73,7 +73,7 @@ class Site:
             clock_ns=lambda: int(self.now * 1e9),
         )
 
-    def say(self, busy: str = "FREE") -> None:
+    def report(self, busy: str = "FREE") -> None:
         """The agent says HELLO, if it is time or something has changed."""
         layout = self.first.node("n0").planner.layout
         state = layout.pack({"power": "ON", "run": "SYNC", "image": "IDLE", "busy": busy})
@@ -86,10 +86,10 @@ class Site:
         while world.node("n0").value("run") != "SYNC":
             assert self.now - began < seconds
             self.now = max(self.now + 0.01, self.sync.due)
-            self.say()
+            self.report()
             world.head.sync.read()
             if self.sync.read():
-                self.say()
+                self.report()
                 world.head.sync.read()
         self.sync.read()
         return self.now - began
@@ -109,7 +109,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 async def test_a_head_that_answers_is_asked_alone(site: Site) -> None:
     for busy in ("BUSY", "FREE", "BUSY"):
         site.now += 3.0
-        site.say(busy)
+        site.report(busy)
         site.first.head.sync.read()
         assert not site.sync.read()
     site.second.head.sync.read()
@@ -121,10 +121,10 @@ async def test_a_head_that_answers_is_asked_alone(site: Site) -> None:
 
 async def test_a_node_finds_the_next_head_within_two_seconds_of_its_acting(site: Site) -> None:
     """The first head's machine is gone: nothing comes back from it."""
-    site.say("BUSY")
+    site.report("BUSY")
     for _ in range(10):
         site.now = max(site.now, site.sync.due)
-        site.say("BUSY")
+        site.report("BUSY")
         assert not site.sync.read()
     site.second.head.heads.acts(2)
     assert site.until(site.second, 2.0) < 2.0
@@ -176,11 +176,11 @@ async def test_of_two_heads_that_both_answer_the_later_one_is_followed(site: Sit
     """The first one was started again and knows nothing of the second; its answer comes first."""
     site.now = site.sync.due
     for _ in range(2):
-        site.say("BUSY")
+        site.report("BUSY")
         site.now = max(site.now, site.sync.due)
     site.first.head.store.epoch += 1
     site.second.head.heads.acts(2)
-    site.say("BUSY")
+    site.report("BUSY")
     for world in (site.first, site.second):
         world.head.sync.read()
     assert site.sync.read()

@@ -25,7 +25,8 @@ AGENT = """
 import sys, threading
 from pathlib import Path
 from tests.remote.test_left_commands import KEY, commands
-request = {"key": KEY, "kind": "exec", "timeout_s": 600, "command": ["sh", "-c", "sleep 600 & wait"]}
+command = ["sh", "-c", "sleep 600 & wait"]
+request = {"key": KEY, "kind": "exec", "timeout_s": 600, "command": command}
 commands(Path(sys.argv[1])).begin(request, print)
 threading.Event().wait()
 """

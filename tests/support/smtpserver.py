@@ -1,5 +1,5 @@
-"""A mail server in a process of its own: aiosmtpd, which speaks STARTTLS, TLS and AUTH. Each message
-that it takes is a line of JSON on standard output; the first line is its port.
+"""A mail server in a process of its own: aiosmtpd, which speaks STARTTLS, TLS and AUTH. Each
+message that it takes is a line of JSON on standard output; the first line is its port.
 
     python -m tests.support.smtpserver '{"tls": "start", "user": "u", "password": "p"}'
 """

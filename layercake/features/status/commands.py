@@ -250,7 +250,14 @@ def _checked(app: App) -> Answer:
     found = list(_head_troubles(answer))
     critical = [text for text, style in found if style == RED]
     warnings = [text for text, style in found if style != RED]
-    word, code = ("CRITICAL", CRITICAL) if critical else ("WARNING", 1) if warnings else ("OK", 0)
+    word = "OK"
+    code = 0
+    if critical:
+        word = "CRITICAL"
+        code = CRITICAL
+    elif warnings:
+        word = "WARNING"
+        code = 1
     text = "; ".join([*critical, *warnings]) or f"up {format_duration(answer['uptime_s'])}"
     return Answer(answer, f"{word}: {text}", code)
 
