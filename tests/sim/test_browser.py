@@ -228,6 +228,7 @@ BODIES: dict[str, Any] = {
     "/v1/nodes/release": {"range": NODE},
     "/v1/power/cap": {"range": NODE, "watts": 200},
     "/v1/power/setup": {"range": NODE},
+    "/v1/nodes/{name}/capture": {"seconds": 1, "by": "a test"},
 }
 SAID = rf"cannot [a-zA-Z' ]+( {NODE}|one)?: ({NODE} is|one is|all nodes here are) simulated"
 

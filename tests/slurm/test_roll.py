@@ -129,7 +129,7 @@ class Site:
                 f"waited in vain: {what}",
                 *events,
                 self.slurm.log(),
-                self.nodes[0].log()[-2000:],
+                *(f"{node.name}:\n{node.log()[-2000:]}" for node in self.nodes),
             ]
             assert time.monotonic() < end, "\n".join(told)
             await asyncio.sleep(0.1)

@@ -97,7 +97,8 @@ def journal(place: ExecContext, lines: int, gone: Gone) -> Iterator[bytes]:
 
     journalctl that starts before there is any journal never finds the one that journald makes then.
     So that is waited for, and all of it is given: whoever asks as a container starts has missed
-    nothing yet.
+    nothing yet. A journalctl that ends before it has shown a line is started again: journald may
+    have been at its files.
     """
     asked = time.time()
     last: tuple[str, ...] = ("-n", str(lines))
@@ -106,7 +107,13 @@ def journal(place: ExecContext, lines: int, gone: Gone) -> Iterator[bytes]:
             return
         last = ("-n", "all", f"--since=@{asked - JOURNAL_BEFORE_S:.0f}")
         time.sleep(JOURNAL_POLL_S)
-    yield from lines_of(place, (*_JOURNALCTL, "-f", *last), gone)
+    said = False
+    while not said and not gone():
+        for data in lines_of(place, (*_JOURNALCTL, "-f", *last), gone):
+            said = True
+            yield data
+        if not said:
+            time.sleep(JOURNAL_POLL_S)
 
 
 def _has_journal(place: ExecContext, gone: Gone) -> bool:
