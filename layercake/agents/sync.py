@@ -313,8 +313,10 @@ class Sync:
                 self._send(record, Kind.DESIRED, record.address, probe=True)
 
     def speaks(self, record: Record) -> bool:
-        """Whether a node's agent was heard not long ago."""
-        seen = record.last_seen
+        """Whether a node's agent was heard not long ago: its datagrams, or its join."""
+        session = record.session
+        joined = None if session is None else session.joined
+        seen = joined if record.last_seen is None else record.last_seen
         return (
             record.value("run") in ("INIT", "SYNC")
             and seen is not None

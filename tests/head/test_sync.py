@@ -10,6 +10,7 @@ import uuid
 
 import pytest
 
+from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Kind
 from minos.agent.head_link.sync import NewEpoch, SyncCodec, Wanted
@@ -106,6 +107,34 @@ async def test_a_bmc_that_says_off_of_a_speaking_node_is_not_believed_at_once(wo
     world.tick(5)
     assert record.value("run") == "ERROR"
     world.head.listener.discovered("powerman", record.node.id, {"power": "OFF"}, "poll")
+    assert record.value("power") == "OFF"
+
+
+async def test_an_answer_that_was_on_its_way_as_a_node_joined_does_not_end_its_session(
+    world: World,
+) -> None:
+    """Seen under load: powerman knew of no power of a node without a BMC, and its "OFF" came after
+    the join; the node was held for off, and all that its agent asked for was answered 401."""
+    session = world.attach("n0")
+    record = world.node("n0")
+    world.head.engine.post(
+        record, Discovered({"run": "INIT", "power": "ON"}, "the node has joined")
+    )
+    world.head.listener.discovered("powerman", record.node.id, {"power": "OFF"}, "its BMC says so")
+    assert record.value("power") == "ON" and record.session is session
+    world.send(world.hello("n0"))
+    world.tick(5)
+    assert record.value("run") == "SYNC" and record.session is session
+
+
+async def test_off_is_believed_of_a_node_that_joined_and_was_never_heard(world: World) -> None:
+    world.attach("n0")
+    record = world.node("n0")
+    world.head.engine.post(
+        record, Discovered({"run": "INIT", "power": "ON"}, "the node has joined")
+    )
+    world.tick(world.settings.sync.dead_s + 1)
+    world.head.listener.discovered("powerman", record.node.id, {"power": "OFF"}, "its BMC says so")
     assert record.value("power") == "OFF"
 
 
