@@ -135,7 +135,7 @@ class Api:
         self._served = served
         self._authority = authority
         self._access = access
-        self._routes = routes
+        self.routes = routes
         self._nodes = nodes
         self._inherited = inherited
         self._gate = Gate(store, access, _status, simulated=settings.simulated, settled=settled)
@@ -169,14 +169,15 @@ class Api:
 
     def _server(self, limits: Limits, *, local: bool) -> WebServer:
         quick = None if local else self._served.quick(self._nodes.quick)
-        server = WebServer(self._app(local=local), limits, idle_s=IDLE_S, quick=quick)
+        server = WebServer(self.application(local=local), limits, idle_s=IDLE_S, quick=quick)
         self._servers.append(server)
         return server
 
-    def _app(self, *, local: bool) -> web.Application:
+    def application(self, *, local: bool) -> web.Application:
+        """The application of the local socket, or of the network."""
         app = web.Application(client_max_size=BIG_BODY)
         app.router.add_get("/v1/openapi.json", self._openapi)
-        for route in self._routes:
+        for route in self.routes:
             operation = route.operation
             app.router.add_route(operation.method, operation.path, self._guard(local, route))
         if not local:

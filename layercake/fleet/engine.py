@@ -70,13 +70,13 @@ class Engine:
         gate: Callable[[], Gate | None] = lambda: None,
     ) -> None:
         self._store = store
-        self._runner = runner
+        self.runner = runner
         self._clock = clock
         self._jitter = jitter
         self._queue: deque[tuple[str, Event]] = deque()
         self._draining = False
         self._due: list[tuple[float, str]] = []
-        self._gate = gate
+        self.gate = gate
         store.on_adopted(self.expect)
 
     def post(self, record: Record, event: Event) -> None:
@@ -171,7 +171,7 @@ class Engine:
                 log.exception("a tick of the engine failed")
 
     def _step(self, record: Record, event: Event) -> None:
-        gate = self._gate()
+        gate = self.gate()
         machine, effects = converge.step(
             record.planner,
             Where.HEAD,
@@ -202,16 +202,16 @@ class Engine:
             case converge.Start(mutation, attempt, timeout):
                 data = {"mutation": mutation, "attempt": attempt}
                 note(record, events.MUTATION_STARTED, f"{mutation}, attempt {attempt}", data=data)
-                self._runner.begin(record, mutation, attempt, timeout)
+                self.runner.begin(record, mutation, attempt, timeout)
             case converge.Ask(mutation):
-                if (gate := self._gate()) is None:
+                if (gate := self.gate()) is None:
                     self.post(record, Permitted(mutation))
                 else:
                     gate.asked(record, mutation)
             case converge.Cancel(mutation, why):
                 text = f"{mutation}: {why}"
                 note(record, events.MUTATION_CANCELLED, text, data={"mutation": mutation})
-                self._runner.cancel(record, mutation)
+                self.runner.cancel(record, mutation)
             case converge.Changed(before, after, why):
                 self._changed(record, before, after, why)
             case converge.Completed(mutation, seconds):
@@ -236,7 +236,7 @@ class Engine:
             f"{failure.mutation}, attempt {failure.attempt}: {failure.error}{when}",
             data={"mutation": failure.mutation, "attempt": failure.attempt},
         )
-        if (gate := self._gate()) is not None:
+        if (gate := self.gate()) is not None:
             gate.failed(record, failure.error, for_good=False)
 
     def _quarantined(self, record: Record, quarantine: converge.Quarantine) -> None:
@@ -244,7 +244,7 @@ class Engine:
         tried = f" after {quarantine.attempts} attempts at {name}" if name else ""
         text = f"quarantined{tried}: {quarantine.reason}"
         self._store.event(record, QUARANTINE_SET, text, data={"mutation": name})
-        if (gate := self._gate()) is not None:
+        if (gate := self.gate()) is not None:
             gate.failed(record, quarantine.reason, for_good=True)
 
     def _changed(self, record: Record, before: int, after: int, why: str) -> None:
@@ -258,8 +258,8 @@ class Engine:
             f" ({why})" if why else ""
         )
         self._store.event(record, events.STATE_CHANGED, text, data=dict(moved))
-        self._runner.changed(record, before)
-        if (gate := self._gate()) is not None:
+        self.runner.changed(record, before)
+        if (gate := self.gate()) is not None:
             gate.changed(record)
 
 

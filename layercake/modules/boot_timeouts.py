@@ -60,7 +60,7 @@ def rest_s(times: BootTimes, stall: float, attempt: int = 1) -> float:
 
 
 @dataclass(slots=True)
-class _Boot:
+class Boot:
     """A boot that goes on since the power came on, None where nobody saw that: when its firmware
     was first seen, whether it was told that it takes long, until when its firmware is waited for,
     and whether that was prolonged."""
@@ -79,7 +79,7 @@ class BootTimeouts:
         self._store = store
         self._post = post
         self._clock = clock
-        self._boots: dict[str, _Boot] = {}
+        self.boots: dict[str, Boot] = {}
         self._seen: dict[str, str] = {}
 
     # -- what happens
@@ -100,18 +100,18 @@ class BootTimeouts:
         power = record.value("power")
         was = layout.get(before, "power")
         if power != "ON":
-            self._boots.pop(key, None)
+            self.boots.pop(key, None)
             self._seen.pop(key, None)
         elif was in ("OFF", "HANG"):
-            self._boots[key] = _Boot(self._clock())
+            self.boots[key] = Boot(self._clock())
         if (
             record.value("boot") == "INIT"
             and layout.get(before, "boot") == "WAIT"
             and power == "ON"
         ):
-            self._learn(record, self._boots.pop(key, None))
+            self._learn(record, self.boots.pop(key, None))
 
-    def _learn(self, record: Record, boot: _Boot | None) -> None:
+    def _learn(self, record: Record, boot: Boot | None) -> None:
         if boot is None or boot.since is None or boot.firmware is None:
             return
         whole = self._clock() - boot.since
@@ -129,7 +129,7 @@ class BootTimeouts:
         if not step.stall:
             return timeout
         now = self._clock()
-        boot = self._boots.setdefault(record.node.id, _Boot(None))
+        boot = self.boots.setdefault(record.node.id, Boot(None))
         first = firmware_s(record.boot_times, timeout, attempt)
         boot.until = now + first
         if first < timeout:
@@ -153,7 +153,7 @@ class BootTimeouts:
             return
         step, attempt = found
         now = self._clock()
-        boot = self._boots.get(record.node.id)
+        boot = self.boots.get(record.node.id)
         if boot is not None and boot.firmware is None:
             boot.firmware = now
         extend = rest_s(record.boot_times, step.stall, attempt) if step.stall else STEP_EXTENDS_S
@@ -163,7 +163,7 @@ class BootTimeouts:
         """The firmware gets on, as its BMC says, before it has asked for anything: it is waited for
         as long again."""
         found = _waited(record)
-        boot = self._boots.get(record.node.id)
+        boot = self.boots.get(record.node.id)
         if found is None or boot is None or boot.firmware is not None or not found[0].stall:
             return
         step, attempt = found
@@ -177,7 +177,7 @@ class BootTimeouts:
         """Seconds that are left to a boot which its module has given up on because it did not know
         that the firmware gets on. 0.0 from then on, until the firmware gets on again: a module that
         cannot wait at all is not asked for ever."""
-        boot = self._boots.get(record.node.id)
+        boot = self.boots.get(record.node.id)
         active = record.machine.active
         if boot is None or active is None or not boot.prolonged or boot.firmware is not None:
             return 0.0
@@ -186,13 +186,13 @@ class BootTimeouts:
 
     def forget(self, record: Record) -> None:
         """A node is gone."""
-        self._boots.pop(record.node.id, None)
+        self.boots.pop(record.node.id, None)
         self._seen.pop(record.node.id, None)
 
     def tick(self) -> None:
         """Tells of boots that take long; called once a second."""
         now = self._clock()
-        for key, boot in list(self._boots.items()):
+        for key, boot in list(self.boots.items()):
             record = self._store.find(key)
             if record is None or boot.since is None or boot.told:
                 continue
@@ -228,7 +228,7 @@ class BootTimeouts:
     def since(self, record: Record) -> float | None:
         """When the boot that goes on began; None if none does, or nobody saw it begin. It is
         another only with another state."""
-        boot = self._boots.get(record.node.id)
+        boot = self.boots.get(record.node.id)
         return boot.since if boot is not None else None
 
     def view(self, record: Record) -> dict[str, Any]:

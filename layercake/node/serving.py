@@ -63,7 +63,7 @@ class Serving:
         self._event = event
         self._port = port
         self._bmc = bmc
-        self._server: Server | None = None
+        self.server: Server | None = None
 
     def start(self, session: Session) -> None:
         """Serves under a session. What goes wrong is told; the node does its work without."""
@@ -89,7 +89,7 @@ class Serving:
                 },
                 self._bmc,
             )
-            self._server = Server(
+            self.server = Server(
                 for_head(config, session),
                 allowed,
                 fenced(api.handle, self._epochs),
@@ -102,10 +102,10 @@ class Serving:
 
     def renew(self, session: Session) -> None:
         """Goes on with another certificate, and the authorities of now."""
-        if self._server is None:
+        if self.server is None:
             return
         try:
-            self._server.context = for_head(self._config, session)
+            self.server.context = for_head(self._config, session)
         except (LayercakeError, OSError) as error:
             self._event(
                 NODE_API_FAILED, f"the node's API goes on with its old certificate: {error}"
@@ -115,11 +115,11 @@ class Serving:
     def announce(self, session: Session) -> None:
         """Tells the head where the API listens, which authorities the node trusts, and which
         certificate it has."""
-        if self._server is not None:
+        if self.server is not None:
             self._event(
                 NODE_API,
-                f"the node's API listens on port {self._server.port}",
-                port=self._server.port,
+                f"the node's API listens on port {self.server.port}",
+                port=self.server.port,
                 authorities=mark(self._config.authority),
                 certificate=session.certificate,
             )

@@ -21,7 +21,7 @@ from layercake.sim.listener import open_listener, url_of
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class _Child:
+class Child:
     """The simulation's process, which gets the signals that this one gets. It is in a session of
     its own, so that Ctrl-C reaches it once, and in a way that it can understand at any moment:
     SIGTERM."""
@@ -50,7 +50,7 @@ class _Child:
 
 
 @contextmanager
-def _signals(child: _Child) -> Iterator[None]:
+def _signals(child: Child) -> Iterator[None]:
     before = {number: signal.signal(number, child.handle) for number in _SIGNALS}
     try:
         yield
@@ -72,7 +72,7 @@ def launch(
             hint="run it as root, or allow user namespaces (sysctl "
             "kernel.unprivileged_userns_clone)",
         )
-    child = _Child()
+    child = Child()
     keep = bool(options.get("keep"))
     with ExitStack() as stack:
         stack.enter_context(_signals(child))

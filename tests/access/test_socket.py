@@ -169,7 +169,7 @@ async def test_a_group_that_is_none_is_named(world: World, path: Path) -> None:
 async def test_the_socket_s_people_are_no_callers_of_the_network(world: World, path: Path) -> None:
     """The local door never serves a connection that is none of a Unix socket."""
     async with (
-        TestClient(TestServer(world.head.api()._app(local=True))) as client,
+        TestClient(TestServer(world.head.api().application(local=True))) as client,
         client.get("/v1/nodes") as answer,
     ):
         assert answer.status == 401

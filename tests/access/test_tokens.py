@@ -209,7 +209,7 @@ async def test_the_file_takes_nothing_away_however_the_parts_are_put_together(wo
     await world.head.database.flush(world.head.store)
     await world.close_head()
     world.head = Head(world.directory, world.settings, world.clock)
-    app = world.head.api()._app(local=False)
+    app = world.head.api().application(local=False)
     world.open()
     await world.head.database.flush(world.head.store)
     async with TestClient(TestServer(app)) as api:

@@ -38,7 +38,7 @@ async def _live(data: Path, outside: Path) -> None:
 
     head.modules.effects.begin = noted
     head.load()
-    runner = web.AppRunner(head.api()._app(local=True), access_log=None)
+    runner = web.AppRunner(head.api().application(local=True), access_log=None)
     await runner.setup()
     (outside / SOCKET).unlink(missing_ok=True)
     await web.UnixSite(runner, str(outside / SOCKET)).start()

@@ -156,8 +156,8 @@ async def run(directory: Path, count: int) -> dict[str, float]:
     sys.setswitchinterval(THREAD_S)
     instant = Instant()
     instant.post = head.engine.post
-    head.engine._runner = instant  # the modules' processes are no part of this
-    head.engine._gate = lambda: None
+    head.engine.runner = instant  # the modules' processes are no part of this
+    head.engine.gate = lambda: None
     async with head.desire.transaction() as transaction:
         for number in range(count):
             head.desire.set_images(

@@ -31,7 +31,7 @@ from hostnode import HeadNamespace, HostNode, ask_for_token
 from sampleimages import plain_image
 from vrack.rack import Rack
 
-from tests.bench import _bareroll
+from tests.bench._bareroll import switches
 from tests.bench._history import median, quantile
 from tests.bench.roll import figures
 
@@ -183,7 +183,7 @@ def bench(directory: Path, rolls: int, rbd: bool) -> dict[str, Any]:
         runs = [
             cluster.roll("n[0-3]", machines, ("plain-2", "plain-1")[i % 2]) for i in range(rolls)
         ]
-        bare = median(_bareroll.switches(cluster, machines, rolls))
+        bare = median(switches(cluster, machines, rolls))
         found |= {
             "bare_p50_s": round(bare, 3),
             "ratio": round(summary("", runs, set(machines))["_p50_s"] / bare, 2),

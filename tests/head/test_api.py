@@ -144,7 +144,7 @@ async def test_views_answer(world: World) -> None:
 
 async def test_the_openapi_document_covers_every_route(world: World) -> None:
     api = world.head.api()
-    app = api._app(local=False)
+    app = api.application(local=False)
     async with TestClient(TestServer(app)) as client:
         document = await (await client.get("/v1/openapi.json")).json()
     served = {

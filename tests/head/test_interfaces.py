@@ -10,7 +10,7 @@ import pytest
 from layercake.agents.reports import apply_report, interfaces
 from layercake.features.guard.guard import Guard
 from layercake.features.nodes.answers import InterfaceShown
-from layercake.features.nodes.commands import _interface as line
+from layercake.features.nodes.commands import interface_line as line
 from layercake.features.nodes.explain import explain_text, explain_view
 from layercake.features.nodes.views import node_view
 from layercake.fleet.store import Record

@@ -16,7 +16,7 @@ from layercake.features.nodes.views import node_view
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError
 from layercake.kraken.facts import Active, Quarantine
-from layercake.modules.boot_timeouts import _Boot
+from layercake.modules.boot_timeouts import Boot
 from tests.support.api import served
 from tests.support.world import World
 
@@ -85,7 +85,7 @@ async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_v
     )
     world.clock.now = 1000.0
     still = Kind(listing.fields("name,status,state"), brief=brief)
-    boots = [None, _Boot(None), _Boot(world.clock.now - 12.34)]
+    boots = [None, Boot(None), Boot(world.clock.now - 12.34)]
     head.engine.post(record, Discovered({"power": "OFF"}, "test"))
     fresh, seen, numbers = (
         dataclasses.replace(record.machine, goal=record.planner.layout.goal({"run": "SYNC"})),
@@ -94,7 +94,7 @@ async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_v
     )
     for choice in itertools.product(*MACHINES.values(), boots, [None, world.clock.now - 3.21]):
         *values, boot, record.last_seen = choice
-        head.modules.boot_timeouts._boots = {} if boot is None else {record.node.id: boot}
+        head.modules.boot_timeouts.boots = {} if boot is None else {record.node.id: boot}
         machine = dataclasses.replace(fresh, **dict(zip(MACHINES, values, strict=True)))
         now = world.clock.now
         record.machine = dataclasses.replace(
@@ -189,7 +189,7 @@ async def test_who_asks_while_nodes_are_looked_at_waits_for_the_next_look(
     )  # others have their turn after each node
     early = asyncio.create_task(listing.news(ALL, first.change, ""))
     async with asyncio.timeout(30):
-        while not listing._turn.locked():
+        while not listing.turn.locked():
             await asyncio.sleep(0)
     assert not early.done(), "n0 was looked at, the others were not"
     head.engine.post(world.node("n0"), Discovered({"power": "ON"}, "test"))

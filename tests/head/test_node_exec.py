@@ -77,11 +77,11 @@ async def client(world: World, epochs: Epochs) -> AsyncIterator[TestClient[Any, 
     serving.start(session)
     token = doors.create_admin_token(world.directory).read_text().strip()
     adopt(world.head)
-    app = world.head.api()._app(local=False)
+    app = world.head.api().application(local=False)
     async with TestClient(TestServer(app), headers={"Authorization": f"Bearer {token}"}) as found:
         yield found
-    if serving._server is not None:
-        serving._server.close()
+    if serving.server is not None:
+        serving.server.close()
 
 
 async def test_a_command_is_run_and_recorded_but_never_its_output(
@@ -142,7 +142,7 @@ async def test_operators_only(world: World, client: TestClient[Any, Any]) -> Non
         json.dumps({blake2b("look"): "viewer", blake2b("work"): "operator"})
     )
     adopt(world.head)
-    app = world.head.api()._app(local=False)
+    app = world.head.api().application(local=False)
     async with TestClient(TestServer(app)) as other:
         for token, status in (("look", 403), ("none", 401), ("work", 200)):
             answer = await other.post(

@@ -284,11 +284,11 @@ async def test_what_changes_while_an_inventory_is_read_is_as_the_inventory_has_i
                 INVENTORY.replace("ip: 10.1.0.10}", "ip: 10.1.0.99}")
                 + '  n9: {mac: "52:54:00:00:00:19", ip: 10.1.0.19}\n'
             )
-            applied = world.ops.inventory._applied
+            applied = world.ops.inventory.applying
             plans = world.head.part(Readers).plans
-            world.ops.inventory._applied = plans  # another turn: this one is taken
+            world.ops.inventory.applying = plans  # another turn: this one is taken
             await world.ops.inventory.apply(other, "x.yaml", None, True)
-            world.ops.inventory._applied = applied
+            world.ops.inventory.applying = applied
         return found
 
     monkeypatch.setattr(world.ops.inventory.reader, "read", slow)

@@ -96,7 +96,7 @@ async def test_one_that_hangs_costs_a_bounded_queue_and_nobody_waits(
                 )
             )
         assert time.monotonic() - began < patience(5)
-        assert len(logs._senders[0].waiting) <= 50
+        assert len(logs.senders[0].waiting) <= 50
         found.hangs.set()
         await until(lambda: [r for r in found.records if r["text"] == "line 499"])
     assert [

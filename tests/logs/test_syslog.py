@@ -110,7 +110,7 @@ async def test_a_server_that_reads_nothing_costs_one_connection(
             )
         await until(lambda: opened >= 4)
         assert len(established(port)) <= 2, "one that is given up is closed"
-        assert len(logs._senders[0].waiting) <= MOST
+        assert len(logs.senders[0].waiting) <= MOST
     over.set()
     server.close()
 

@@ -281,11 +281,12 @@ async def client(
     token = doors.create_admin_token(world.directory).read_text().strip()
     adopt(world.head)
     async with TestClient(
-        TestServer(world.head.api()._app(local=False)), headers={"Authorization": f"Bearer {token}"}
+        TestServer(world.head.api().application(local=False)),
+        headers={"Authorization": f"Bearer {token}"},
     ) as found:
         yield found
-    if serving._server is not None:
-        serving._server.close()
+    if serving.server is not None:
+        serving.server.close()
 
 
 def powerman(

@@ -72,14 +72,14 @@ class PlayedNode:
 
     def _begin(self, request: Mapping[str, Any]) -> None:
         def answer(body: Mapping[str, Any]) -> None:
-            self._loop.call_soon_threadsafe(self._resolve, request["id"], dict(body))
+            self._loop.call_soon_threadsafe(self.resolve, request["id"], dict(body))
 
         if self.says is None:
             self.commands.begin(request, answer)
         else:
             answer(self.says)
 
-    def _resolve(self, number: int, body: dict[str, Any]) -> None:
+    def resolve(self, number: int, body: dict[str, Any]) -> None:
         self.world.head.kernel.requests.resolve(self.record, number, body)
 
 

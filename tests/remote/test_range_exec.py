@@ -166,7 +166,7 @@ async def test_a_command_is_run_once_whatever_agent_asks(fleet: Fleet, api: Any)
     await asyncio.wait_for(both.wait(), patience(10.0))
     assert sorted(body["ok"] for body in said) == [False, True]
     assert "replaced meanwhile" in next(b["error"] for b in said if not b["ok"])
-    node._resolve(pending[0]["id"], next(b for b in said if b["ok"]))
+    node.resolve(pending[0]["id"], next(b for b in said if b["ok"]))
     assert (await task)["n0"]["exit"] == 0
 
 

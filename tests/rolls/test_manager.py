@@ -312,7 +312,7 @@ async def test_who_has_come_for_its_new_state_is_not_told_of_it(
         record.cfg_revision += 1
         record.acked = record.cfg_revision - (number != 0)
     sync.coming.pulled(records[1].node.id, records[1].cfg_revision)
-    await site.world.head.part(Rolls)._push([record.node.id for record in records])
+    await site.world.head.part(Rolls).push([record.node.id for record in records])
     assert (
         pushed == [record.name for record in records[2:]] and len(sync.coming) == len(records) - 2
     )
@@ -327,7 +327,7 @@ async def test_who_has_not_come_in_a_second_is_told_again(
     records = [site.world.node(name) for name in site.agents]
     for record in records:
         record.cfg_revision += 1
-    await site.world.head.part(Rolls)._push([record.node.id for record in records])
+    await site.world.head.part(Rolls).push([record.node.id for record in records])
     for record in records[1:]:
         record.acked = record.cfg_revision
     site.world.head.part(Rolls).tick()

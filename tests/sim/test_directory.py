@@ -79,7 +79,7 @@ def test_a_kept_directory_stays_for_the_next_run_and_can_be_used_again(
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(namespace, "refused", lambda: "")
-    monkeypatch.setattr(launch._Child, "run", play)
+    monkeypatch.setattr(launch.Child, "run", play)
     assert launch.launch({"keep": True}) == 0
     (kept,) = tmp_path.iterdir()
     assert launch.launch({"keep": False}) == 0

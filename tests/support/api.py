@@ -49,7 +49,7 @@ def not_described(answer: Any, described: Any, place: str = "") -> list[str]:
 
 def as_described(api: Api) -> Any:
     """Holds every answer against what the OpenAPI document says of it."""
-    routes = {(r.operation.method, r.operation.path): r.operation for r in api._routes}
+    routes = {(r.operation.method, r.operation.path): r.operation for r in api.routes}
 
     @web.middleware
     async def look(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -74,7 +74,7 @@ def as_described(api: Api) -> Any:
 async def served(head: Head, *, local: bool) -> AsyncIterator[Any]:
     """A client of the API: a ClientSession on the socket, or a TestClient on loopback."""
     api = head.api()
-    app: web.Application = api._app(local=local)
+    app: web.Application = api.application(local=local)
     app.middlewares.append(as_described(api))
     if not local:
         async with TestClient(TestServer(app)) as client:

@@ -85,7 +85,7 @@ class InventoryChanges:
             means.networks,
         )
         self._plan_jobs = {False: readers.plans, True: readers.own_plans}
-        self._applied = readers.applied
+        self.applying = readers.applied
 
     async def plan(self, text: str, file: str, *, brief: bool = False) -> dict[str, Any]:
         """What applying an inventory would do; changes nothing. The digest names this text over the
@@ -228,8 +228,8 @@ class InventoryChanges:
     async def _apply(
         self, read: Reading, identity: str, digest: str | None, allow_remove: bool, consent: Consent
     ) -> dict[str, Any]:
-        async with self._applied.turn():  # those who may only look do not keep it waiting
-            new = await read(self._applied)
+        async with self.applying.turn():  # those who may only look do not keep it waiting
+            new = await read(self.applying)
             wanted = await self._wanted_files(new)
             await self._files.store(wanted)
         async with self._means.desire.transaction() as transaction:

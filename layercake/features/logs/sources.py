@@ -266,22 +266,22 @@ class Logs:
         node_link: NodeLink,
         ask: AskModule,
     ) -> None:
-        self._senders = [Sender(name, one, store, vault) for name, one in settings.items()]
-        self._handler = Own(self._senders)
-        self._audit = AuditRecords(self._senders)
+        self.senders = [Sender(name, one, store, vault) for name, one in settings.items()]
+        self._handler = Own(self.senders)
+        self._audit = AuditRecords(self.senders)
         self._followers = Followers(
             store,
             node_link,
             ask,
-            [s for s in self._senders if s.settings.containers or s.settings.consoles],
+            [s for s in self.senders if s.settings.containers or s.settings.consoles],
         )
 
     async def run(self) -> None:
         """Begins, and follows what the senders ask for."""
-        if self._senders:
+        if self.senders:
             logging.getLogger().addHandler(self._handler)
             self._audit.start()
-            for sender in self._senders:
+            for sender in self.senders:
                 sender.start()
             await self._followers.run()
 
@@ -289,4 +289,4 @@ class Logs:
         """Ends, after the last lines."""
         logging.getLogger().removeHandler(self._handler)
         self._audit.stop()
-        await asyncio.gather(*(sender.stop() for sender in self._senders))
+        await asyncio.gather(*(sender.stop() for sender in self.senders))

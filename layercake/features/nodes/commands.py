@@ -214,7 +214,7 @@ def _network_facts(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for card in view.get("cards") or ():
         yield "card", _card(card)
     for one in view.get("interfaces") or ():
-        yield "interface", _interface(one)
+        yield "interface", interface_line(one)
     if view.get("clock"):
         yield "clock", f"{view['clock']['off_ms']:+.1f} ms off {view['clock']['server']}"
 
@@ -255,7 +255,7 @@ def _active(active: Mapping[str, Any]) -> str:
     )
 
 
-def _interface(one: Mapping[str, Any]) -> str:
+def interface_line(one: Mapping[str, Any]) -> str:
     """An interface as a line."""
     legs = ", ".join(f"{leg['name']} {leg['state']}" for leg in one["legs"])
     columns = [

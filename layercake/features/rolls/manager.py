@@ -216,7 +216,7 @@ class Rolls:
                 self._wake.set()
                 raise
             self._worked += time.perf_counter() - self._since
-            await self._push(told)
+            await self.push(told)
 
     async def _decide(
         self, transaction: Transaction, touched: Iterable[str], due: bool
@@ -256,7 +256,8 @@ class Rolls:
             await asyncio.sleep(0)
             self._since = time.perf_counter()
 
-    async def _push(self, told: Iterable[str]) -> None:
+    async def push(self, told: Iterable[str]) -> None:
+        """Tells these nodes of their new state, each when there is a place for it to come."""
         for key in dict.fromkeys(told):
             record = self._uninformed(key)
             if record is not None and (
@@ -488,5 +489,5 @@ class Rolls:
             if self.active():
                 self._due = True
                 self._wake.set()
-            await self._push(told)
+            await self.push(told)
             return self._rolls[number]

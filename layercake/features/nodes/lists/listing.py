@@ -122,7 +122,7 @@ class Listing:
         self._removed: dict[str, int] = {}
         self._number = 1
         self._first = 0
-        self._turn = asyncio.Lock()
+        self.turn = asyncio.Lock()
         self._coming: asyncio.Task[None] | None = None
         self._rest = self._worked = 0.0
         self._known = (
@@ -161,7 +161,7 @@ class Listing:
         """Looks which of the records have changed since a change number (Found.change), "" for all
         of them. `about` is what else the question says. A number of another head, or one that is
         too old, is none. Raises InputError for what is no number."""
-        async with self._turn:  # what another one finds meanwhile would count as told to this one
+        async with self.turn:  # what another one finds meanwhile would count as told to this one
             number = self._since(since)
             nodes, marks = await self._changed(records, number)
             change = f"{self._store.epoch:x}-{self._number}"
@@ -198,7 +198,7 @@ class Listing:
 
     async def _look_at_all(self) -> None:
         await asyncio.sleep(max(0.0, self._rest - time.perf_counter()))
-        async with self._turn:
+        async with self.turn:
             self._coming = None  # who asks from here on waits for the next look
             self._worked = 0.0
             await self._changed(list(self._store), self._number)
