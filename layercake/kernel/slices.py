@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 Thing = TypeVar("Thing")
@@ -15,20 +17,38 @@ NOTHING_S = 0.0003
 seconds."""
 ROUNDS = 25
 """It goes on after so many rounds in any case."""
+_PACE: ContextVar[Callable[[float], float] | None] = ContextVar("pace", default=None)
+
+
+@contextlib.contextmanager
+def paced(pace: Callable[[float], float]) -> Iterator[None]:
+    """What is worked at `slowly` within rests between its slices, also where the head has nothing
+    else to do: `pace` is told the seconds of a processor that a slice took, and says for how many
+    it rests."""
+    before = _PACE.set(pace)
+    try:
+        yield
+    finally:
+        _PACE.reset(before)
 
 
 async def slowly(found: Iterable[Thing]) -> AsyncIterator[Thing]:
     """The same; whatever else the head has to do goes first."""
+    pace = _PACE.get()
     since = time.perf_counter()
+    used = time.thread_time()
     for thing in found:
         yield thing
         if time.perf_counter() - since > SLICE_S:
+            if pace is not None and (rest_s := pace(time.thread_time() - used)):
+                await asyncio.sleep(rest_s)
             for _ in range(ROUNDS):
                 before = time.perf_counter()
                 await asyncio.sleep(0)
                 since = time.perf_counter()
                 if since - before < NOTHING_S:
                     break
+            used = time.thread_time()
 
 
 class Once(Generic[Thing]):

@@ -40,7 +40,8 @@ from layercake.kraken.converge import Discovered, Held
 from tests.support.operations import Operations
 
 WINDOW_S = 7200.0
-VIEWER = "viewer-token"
+VIEWER, WATCHER = "viewer-token", "watcher-token"
+"""The viewer who attacks, and one who only looks: who asks for much waits for it himself."""
 
 
 def node(number: int, address: str) -> dict[str, Any]:
@@ -92,6 +93,7 @@ async def install(head: Head, count: int) -> dict[str, Any]:
         "claims": claims,
         "rogue": {"node": rogue.node.id, "session": 1, "key": key, "name": rogue.name},
         "viewer": VIEWER,
+        "watcher": WATCHER,
         "digest": image.digest,
     }
 
@@ -100,7 +102,8 @@ async def serve(directory: Path, address: str, count: int, *, bare: bool) -> Non
     """Until SIGTERM."""
     pki.create(directory / "pki", address)
     (directory / "boot").mkdir()
-    (directory / FILE_NAME).write_text(json.dumps({blake2b(VIEWER): "viewer"}))
+    tokens = {blake2b(token): "viewer" for token in (VIEWER, WATCHER)}
+    (directory / FILE_NAME).write_text(json.dumps(tokens))
     patient = SyncSettings(
         port=0 if bare else 31415, dead_s=WINDOW_S
     )  # who has joined says nothing more

@@ -110,17 +110,15 @@ class Driver:
 
     async def measure(self, seconds: float, joins: list[float], answers: list[float]) -> None:
         """Adds the seconds that joins and answers took."""
-        limit, viewer = (
-            aiohttp.ClientTimeout(20),
-            {"Authorization": f"Bearer {self._facts['viewer']}"},
-        )
+        limit = aiohttp.ClientTimeout(20)
+        watcher = {"Authorization": f"Bearer {self._facts['watcher']}"}
         own = self._facts["claims"][-1]["ip"]  # not an attacker's address
         elsewhere = aiohttp.TCPConnector(ssl=self._tls, local_addr=(own, 0))
         async with (
             aiohttp.ClientSession(
                 connector=aiohttp.UnixConnector(self._facts["socket"]), timeout=limit
             ) as local,
-            aiohttp.ClientSession(connector=elsewhere, timeout=limit, headers=viewer) as network,
+            aiohttp.ClientSession(connector=elsewhere, timeout=limit, headers=watcher) as network,
         ):
             end = time.monotonic() + seconds
             await asyncio.gather(

@@ -181,3 +181,30 @@ async def test_events_are_asked_for_by_range_query_time_and_severity(world: Worl
         ):
             async with client.get("/v1/events", params=query) as answer:
                 assert answer.status in (400, 404), query
+
+
+async def test_the_newest_are_found_without_a_look_at_all_others(world: World) -> None:
+    tell(world, "n0", *map(str, range(HISTORY_ALL)))
+    looked: list[str] = []
+
+    def shown(event: Event) -> bool:
+        looked.append(event.text)
+        return True
+
+    history, store = world.head.database.history, world.head.store
+    last = await history.find(store, Wanted(limit=3), shown)
+    assert [event.text for event in last] == [str(HISTORY_ALL - n) for n in (3, 2, 1)]
+    assert len(looked) == 3
+    new = await history.find(store, Wanted(after=last[1].id, limit=HISTORY_ALL), shown)
+    assert new == last[2:] and len(looked) == 4, "who has the others asks for what came since"
+
+
+async def test_an_old_alarm_in_memory_hides_no_newer_event_of_the_database(world: World) -> None:
+    world.head.store.event(world.node("n0"), events.SESSION_STALE, "an alarm")
+    tell(world, "n0", "after it")
+    (newest,) = await world.head.database.history.find(world.head.store, Wanted(node="n0", limit=1))
+    tell(world, "n1", *map(str, range(HISTORY_ALL)))
+    await world.restart()
+    page = Wanted(node="n0", before=newest.id + 1, limit=1)
+    older = await world.head.database.history.find(world.head.store, page)
+    assert [event.text for event in older] == ["after it"]

@@ -19,8 +19,10 @@ import pytest
 from imageapi.build import contents
 from imageapi.build.compare import COMPARING
 from layercake.base.process import THRESHOLDS
+from layercake.base.quotas import RateLimiter
 from layercake.features.inventory.reading import MISTAKES, Readers, is_small
 from layercake.inventory.problems import InventoryErrors
+from layercake.kernel.slices import SLICE_S
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 from layercake.moduleapi import worker_process
 from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
@@ -105,6 +107,37 @@ async def test_who_may_change_the_site_does_not_wait_for_who_looks(world: World)
         client.post("/v1/inventory/plan", json=body, headers=headers) as answer,
     ):
         assert answer.status == 200
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+async def test_plans_of_viewers_alone_are_held_to_a_part_of_the_loop(
+    world: World, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever takes longer than a slice is charged for: reading, planning, and the answer."""
+    worked: list[float] = []
+    charge = RateLimiter.charge
+
+    def counted(self: RateLimiter, key: str, cost: float = 1.0) -> float:
+        if key == "plans":
+            worked.append(cost)
+            return 0.0
+        return charge(self, key, cost)
+
+    monkeypatch.setattr(RateLimiter, "charge", counted)
+    headers = await token(world.head, "ann", role)
+    text = INVENTORY + "".join(
+        f"  x{n}: {{mac: '52:54:00:01:{n // 100:02}:{n % 100:02}', ip: 10.2.{n // 100}.{n % 100}}}\n"
+        for n in range(100, 380)
+    )
+    assert is_small(text), "the head reads it itself"
+    async with (
+        served(world.head, local=False) as client,
+        client.post("/v1/inventory/plan", json={"yaml": text}, headers=headers) as answer,
+    ):
+        found = await answer.json()
+    assert answer.status == 200 and len(found["changes"]) == 280
+    assert found["changes"][0]["action"] == "add" and found["changes"][0]["fields"]["ip"]
+    assert (sum(worked) > 2 * SLICE_S) == (role == "viewer"), sum(worked)
 
 
 @pytest.mark.usefixtures("frozen")

@@ -26,7 +26,7 @@ class NodePlan(msgspec.Struct):
 
     node: str
     found_running: bool
-    adopt: bool | None
+    adopt: Literal["ask", "reset"] | None
     chain: list[str]
     to: Values
     blocked: str | None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from layercake.api.route import BIG_BODY, CALLER, Reach, route, while_there
+from layercake.base.quotas import RateLimiter
 from layercake.features.files.answers import FileDiffs
 from layercake.features.files.operations import FileChanges
 from layercake.features.inventory.answers import (
@@ -21,6 +24,7 @@ from layercake.features.inventory.new_inventory import Consent
 from layercake.features.inventory.operations import InventoryChanges
 from layercake.features.inventory.views import SiteViews
 from layercake.fleet.store import Record, Store
+from layercake.kernel.slices import paced, slowly
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
 
@@ -28,6 +32,11 @@ OPEN = frozenset(
     {"state", "images", "groups", "domains", "arch", "firmware", "ip", "macs", "network"}
 )
 """The fields whose values a viewer is shown: those of every node, and none of a module's."""
+VIEWERS_PART = 0.05
+VIEWERS_BURST_S = 0.25
+"""What the plans of all viewers take of the head's loop: a quarter of a second at once, which is a
+plan of a few changes among ten thousand nodes, and a twentieth of its time from there on. One that
+changes them all takes a second and a half of it, and nodes that join are not to wait for that."""
 
 
 class InventoryText(msgspec.Struct, forbid_unknown_fields=True):
@@ -100,6 +109,7 @@ class InventoryRoutes:
         self._inventory = inventory
         self._site = site
         self._files = files
+        self._viewers = RateLimiter(VIEWERS_PART, VIEWERS_BURST_S, time.monotonic)
 
     @route(
         "POST",
@@ -112,21 +122,11 @@ class InventoryRoutes:
     )
     async def plan(self, request: web.Request, body: InventoryText) -> Any:
         """What applying an inventory would do."""
-        brief = request[CALLER].looks_only
-        plan = self._inventory.plan(body.yaml, body.file, brief=brief)
-        found = await while_there(request, plan)
-        if brief:
-            found["changes"] = [
-                {
-                    **c,
-                    "fields": {k: v if k in OPEN else [None, None] for k, v in c["fields"].items()},
-                }
-                for c in found["changes"]
-            ]
-            found["secrets"] = [
-                {**s, "from": "", "to": ""} for s in found["secrets"]
-            ]  # where a BMC is
-        return found
+        if not request[CALLER].looks_only:
+            return await while_there(request, self._inventory.plan(body.yaml, body.file))
+        with paced(partial(self._viewers.charge, "plans")):
+            plan = self._inventory.plan(body.yaml, body.file, brief=True)
+            return await _for_viewers(await while_there(request, plan))
 
     @route(
         "POST",
@@ -211,3 +211,16 @@ class InventoryRoutes:
             raise caller.refusal("compare an inventory", "it is about others than the nodes")
         entries = await self._inventory.entries(body.yaml, body.file) if body.yaml else {}
         return {"changes": await self._files.diff(body.range, entries, bound=bound)}
+
+
+async def _for_viewers(found: dict[str, Any]) -> dict[str, Any]:
+    """A plan without the values of modules' fields, and without where the secrets go, which says
+    where a BMC is. The changes are encoded a little at a time: the answer may have 10 MB."""
+
+    def shown(change: dict[str, Any]) -> msgspec.Raw:
+        fields = {k: v if k in OPEN else [None, None] for k, v in change["fields"].items()}
+        return msgspec.Raw(msgspec.json.encode({**change, "fields": fields}))
+
+    changes = [change async for change in slowly(map(shown, found["changes"]))]
+    hidden = [{**secret, "from": "", "to": ""} for secret in found["secrets"]]
+    return {**found, "changes": changes, "secrets": hidden}

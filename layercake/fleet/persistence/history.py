@@ -5,9 +5,10 @@ what is not yet written."""
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,12 +105,28 @@ _NODES = """SELECT json_group_array(json_array(node, n)) FROM (
     GROUP BY node ORDER BY n DESC, node LIMIT :most)"""
 
 
-def _in_memory(store: Store, *, security: bool) -> tuple[list[Event], int]:
-    """The events in memory, and the number below which there may be more in the database."""
+def _in_memory(store: Store, *, security: bool) -> tuple[Iterator[Event], int]:
+    """The events in memory, newest first, and the number below which there may be more in the
+    database."""
     kept = (store.alarms,) if security else (store.events, store.alarms)
     floor = max((events[0].id for events in kept if len(events) == events.maxlen), default=0)
     unwritten = [e for events in (store.writing, store.new_events) for e in events if e.id < floor]
-    return [*unwritten, *(e for events in kept for e in events)], floor
+    newest_first = map(reversed, (unwritten, *kept))
+    return heapq.merge(*newest_first, key=lambda event: event.id, reverse=True), floor
+
+
+def _newest(
+    newest_first: Iterator[Event], wanted: Wanted, shown: Callable[[Event], bool]
+) -> dict[int, Event]:
+    """Those that are wanted by their numbers, without a look at what is older: all that are in
+    memory take 10 ms."""
+    found: dict[int, Event] = {}
+    for event in newest_first:
+        if len(found) >= wanted.limit or event.id <= wanted.after:
+            break
+        if wanted.means(event) and shown(event):
+            found[event.id] = event
+    return found
 
 
 class History:
@@ -143,11 +160,12 @@ class History:
         that reaches, which is nearly always, and before it from the database. Of one that cannot be
         read, those that are in memory."""
         in_memory, floor = _in_memory(store, security=wanted.security)
-        matching = {e.id: e for e in in_memory if wanted.means(e) and shown(e)}
+        matching = _newest(in_memory, wanted, shown)
         before = min(wanted.before, floor)
         loop = asyncio.get_running_loop()
         for _ in range(PAGES):
-            if len(matching) >= wanted.limit or before <= wanted.after + 1:
+            known = sum(number >= before for number in matching)  # and all of those from there on
+            if known >= wanted.limit or before <= wanted.after + 1:
                 break
             try:
                 page = await loop.run_in_executor(self._thread, self._older, wanted, before)

@@ -1,0 +1,50 @@
+"""Work on many nodes, a little at a time: what is paced rests in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from layercake.kernel.slices import SLICE_S, paced, slowly
+
+
+def busy() -> None:
+    """Works for more than a slice."""
+    end = time.thread_time() + 1.5 * SLICE_S
+    while time.thread_time() < end:
+        pass
+
+
+async def test_paced_work_says_what_it_took_and_rests_as_it_is_told() -> None:
+    told: list[float] = []
+
+    def pace(worked: float) -> float:
+        told.append(worked)
+        return 0.03
+
+    began = asyncio.get_running_loop().time()
+    with paced(pace):
+        async for _ in slowly(range(3)):
+            busy()
+    rested = asyncio.get_running_loop().time() - began - sum(told)
+    assert len(told) == 3 and min(told) > SLICE_S
+    assert rested >= 3 * 0.029, "nothing else wanted the loop, and it rested all the same"
+
+
+async def test_only_what_is_within_is_paced() -> None:
+    told: list[float] = []
+
+    def pace(worked: float) -> float:
+        told.append(worked)
+        return 0.0
+
+    async def work() -> None:
+        async for _ in slowly(range(2)):
+            busy()
+
+    with paced(pace):
+        within = asyncio.create_task(work())  # a task has what was so when it was made
+    await within
+    assert len(told) == 2
+    await work()
+    assert len(told) == 2
