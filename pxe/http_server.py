@@ -1,8 +1,8 @@
 """HTTP for boot files: scripts, kernel, initramfs, and for UEFI HTTP Boot the boot program, or the
 image of a volume.
 
-Plain asyncio and FileResponse, that is sendfile: no file passes through Python, but those of an
-image, which is put together. A node is known by its reserved address.
+FileResponse, that is sendfile, in threads (SendfileLoop): no file passes through Python, but those
+of an image, which is put together. A node is known by its reserved address.
 """
 
 from __future__ import annotations
