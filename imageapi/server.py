@@ -3,8 +3,8 @@ the head's, and of /images/boot/SET the modules of a boot set's kernel, of /imag
 programs for disks. Nothing else.
 
 Their integrity is checked by the nodes against a digest that came over TLS, so plain HTTP does.
-aiohttp sends files by sendfile(2), from threads where the loop has any (SendfileLoop), without a copy
-through Python.
+aiohttp sends files by sendfile(2), from threads where the loop has any (SendfileLoop): none of them
+passes through Python.
 """
 
 from __future__ import annotations
