@@ -97,7 +97,8 @@ class HttpServer:
             self._server = None
 
     def _count(self, address: str, path: str, status: int) -> None:
-        log.debug("%s of %s: %s", ascii(path[:200]), address, status)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s of %s: %s", ascii(path[:200]), address, status)
         self._state.recorder.counters[f"http.{status // 100}xx"] += 1
 
     @web.middleware
