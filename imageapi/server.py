@@ -3,7 +3,8 @@ the head's, and of /images/boot/SET the modules of a boot set's kernel, of /imag
 programs for disks. Nothing else.
 
 Their integrity is checked by the nodes against a digest that came over TLS, so plain HTTP does.
-aiohttp sends files by sendfile(2) on the standard event loop, without a copy through Python.
+aiohttp sends files by sendfile(2), from threads where the loop has any (SendfileLoop): none of them
+passes through Python.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ImageServer:
         app = web.Application(client_max_size=1024)
         app.router.add_get(f"/images/{{digest:{DIGEST}}}", self._send)
         app.router.add_get(f"/images/{{digest:({'|'.join(PARTS)})/{SET}}}", self._send)
-        server = WebServer(app, LIMITS.beside(self._addresses))
+        server = WebServer(app, LIMITS.beside(self._addresses), handler_cancellation=True)
         await server.open(*tcp_listener.bound_sockets(self._addresses, self._port))
         self._server = server
 

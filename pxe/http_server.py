@@ -1,8 +1,8 @@
 """HTTP for boot files: scripts, kernel, initramfs, and for UEFI HTTP Boot the boot program, or the
 image of a volume.
 
-Plain asyncio and FileResponse, that is sendfile: no file passes through Python, but those of an
-image, which is put together. A node is known by its reserved address.
+FileResponse, that is sendfile, in threads (SendfileLoop): no file passes through Python, but those
+of an image, which is put together. A node is known by its reserved address.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class HttpServer:
             self._server = None
 
     def _count(self, address: str, path: str, status: int) -> None:
-        log.debug("%s of %s: %s", ascii(path[:200]), address, status)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s of %s: %s", ascii(path[:200]), address, status)
         self._state.recorder.counters[f"http.{status // 100}xx"] += 1
 
     @web.middleware

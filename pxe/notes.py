@@ -109,7 +109,7 @@ class Recorder:
                 note.node, note.text if note.kind is events.OTHER_ADDRESS else "", now
             )
         new = (
-            self._limit.allow((note.node, note.kind, note.about), note.every, now)
+            not note.every or self._limit.allow((note.node, note.kind, note.about), note.every, now)
             if note.node
             else self._strangers.admit(note.kind, note.about, note.text, now)
         )

@@ -22,6 +22,7 @@ from layercake.base.datagrams import DatagramServer
 from layercake.base.quotas import SlotPool
 from layercake.kraken.errors import OperationFailed, Refused
 from pxe.packets.tftp import (
+    PLAIN_BLOCK,
     Code,
     Terms,
     TftpError,
@@ -30,10 +31,10 @@ from pxe.packets.tftp import (
     parse_answer,
     parse_request,
 )
-from pxe.tftp_transfer import Phase, Transfer
+from pxe.tftp_transfer import Datagrams, Phase, Transfer
 
 _AT_ONCE = 256  # answers that are read at a stretch
-_UDP_SEGMENT = 103  # linux/udp.h: what is sent is cut into datagrams of so many bytes
+UDP_SEGMENT = 103  # linux/udp.h: what is sent is cut into datagrams of so many bytes
 _CANNOT_CUT = (errno.EIO, errno.EINVAL, errno.EMSGSIZE)
 """A card that makes no checksums, or a path that takes smaller packets."""
 _TICK_S = 0.25
@@ -76,7 +77,7 @@ class _Live:
     sock: socket.socket
     transfer: Transfer
     told: float
-    cut: bool
+    at_once: bool  # the kernel takes a window in one call
     whole: bool = False  # and that was told
 
 
@@ -238,9 +239,9 @@ class TftpServer:
             self._counters["tftp.send-failed"] += 1
             return
         now = self._clock()
-        cut = terms.window > 1 and _cuts(sock, terms.block + 4)
+        at_once = terms.window == 1 or (terms.block >= PLAIN_BLOCK and _cuts(sock, terms.block + 4))
         live = self.transfers[peer] = _Live(
-            peer, data, name, len(content), sock, Transfer(content, terms, now), now, cut
+            peer, data, name, len(content), sock, Transfer(content, terms, now), now, at_once
         )
         ends = self._slots.add(peer[0], live)
         if ends is not None:
@@ -256,9 +257,8 @@ class TftpServer:
         self._gate.began(peer[0], name)
         self._send(live, live.transfer.begin(now))
 
-    def _send(self, live: _Live, packets: list[bytes]) -> None:
-        pieces = [b"".join(packets)] if live.cut and packets else packets
-        for piece in pieces:
+    def _send(self, live: _Live, datagrams: Datagrams) -> None:
+        for piece in (datagrams,) if live.at_once else live.transfer.split(datagrams):
             try:
                 live.sock.send(piece)
             except BlockingIOError:
@@ -267,12 +267,12 @@ class TftpServer:
                 self._client_restarted(live)
                 return
             except OSError as error:  # no way there now, as while a cable is out: the same
-                if pieces is packets or error.errno not in _CANNOT_CUT:
+                if not live.at_once or error.errno not in _CANNOT_CUT:
                     self._counters["tftp.send-failed"] += 1
                     return
-                live.cut = False
+                live.at_once = False
                 _cuts(live.sock, 0)
-                self._send(live, packets)
+                self._send(live, datagrams)
 
     def _client_restarted(self, live: _Live) -> None:
         """The client's machine answers, and has no such port any more: it has started anew, or its
@@ -315,8 +315,8 @@ class TftpServer:
             return
         except OSError:
             return  # about a packet that found no way: what is missing is sent again
-        if packets := live.transfer.answer(op, number, now):
-            self._send(live, packets)
+        if datagrams := live.transfer.answer(op, number, now):
+            self._send(live, datagrams)
         elif live.transfer.phase is not Phase.RUNNING:
             self._end(live)
             return
@@ -331,7 +331,8 @@ class TftpServer:
         self._timer = None
         now = self._clock()
         for live in [live for live in self.transfers.values() if live.transfer.due(now)]:
-            self._send(live, live.transfer.timeout(now))
+            if datagrams := live.transfer.timeout(now):
+                self._send(live, datagrams)
             if live.transfer.phase is not Phase.RUNNING:
                 self._end(live)
         if self.transfers:
@@ -358,7 +359,7 @@ class TftpServer:
 def _cuts(sock: socket.socket, size: int) -> bool:
     """Whether the kernel cuts what is sent into datagrams of this size from now on; 0: of none."""
     try:
-        sock.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, size)
+        sock.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, size)
     except OSError:
         return False
     return True

@@ -1,20 +1,27 @@
 """One TFTP transfer as a state machine: what to send next. Pure; the socket and the clock belong to
-tftp_server."""
+tftp_server.
+
+A file is cut into DATA packets once for all who fetch it: they stand one behind another in pieces,
+and what a client gets next is a part of one. It is not copied before the kernel does so.
+"""
 
 from __future__ import annotations
 
 import enum
 import mmap
-import struct
+from functools import lru_cache
 
-from pxe.packets.tftp import Op, Terms, build_data, build_oack
+from pxe.packets.tftp import MAX_WINDOW, Op, Terms, build_data, build_oack
 
-_DATA = int(Op.DATA)
 _ACK = int(Op.ACK)
 _ERROR = int(Op.ERROR)
-_HEAD = struct.Struct(
-    "!HH"
-).pack  # of a block, as build_data has it: each packet of a rack that boots comes this way
+_PIECE = 48
+"""Blocks after which the next piece begins. Each has the first MAX_WINDOW of the next one too: a
+window is always in one piece."""
+_MOST_PIECES = 256
+"""Pieces that are kept: 24 MB in the largest blocks."""
+Datagrams = bytes | memoryview
+"""Packets one behind another, each of the same size but for the last (Transfer.split), or none."""
 
 SILENT_S = 60.0
 """Seconds without an answer after which a client that had begun is given up."""
@@ -42,6 +49,16 @@ class Phase(enum.Enum):
 
 
 _RUNNING = Phase.RUNNING
+_NOTHING = memoryview(b"")
+
+
+@lru_cache(maxsize=_MOST_PIECES)
+def _piece(data: bytes | mmap.mmap, block: int, first: int) -> memoryview:
+    """The packets of the blocks from `first` on, counted from 0."""
+    last = min(first + _PIECE + MAX_WINDOW, len(data) // block + 1)
+    return memoryview(
+        b"".join([build_data(n + 1, data[n * block : (n + 1) * block]) for n in range(first, last)])
+    )
 
 
 class Transfer:
@@ -56,7 +73,10 @@ class Transfer:
         self._oack = build_oack(terms.acknowledged) if terms.acknowledged else b""
         self._acked = -1 if self._oack else 0
         self._most = terms.window
-        self._size = terms.block
+        self._packet_bytes = terms.block + 4
+        self._window_bytes = self._packet_bytes * terms.window
+        self._piece = _NOTHING
+        self._piece_at = -_PIECE
         self._wait = self._timeout = terms.timeout
         self._sent_at = self._heard_at = now
         self.started = now
@@ -90,54 +110,53 @@ class Transfer:
             or now - self.started >= self._life
         )
 
-    def begin(self, now: float) -> list[bytes]:
+    def begin(self, now: float) -> Datagrams:
         """The first packets, also when the client asks a second time."""
         self._sent_at = now
-        return [self._oack] if self._acked < 0 else self._window()
+        return self._oack if self._acked < 0 else self._window()
 
-    def _window(self) -> list[bytes]:
-        size = self._size
-        data = self._data
-        first = self._acked
-        if self._most == 1:
-            at = first * size
-            return [_HEAD(_DATA, (first + 1) & 0xFFFF) + data[at : at + size]]
-        last = min(first + self._most, self._blocks)
-        return [build_data(n + 1, data[n * size : (n + 1) * size]) for n in range(first, last)]
+    def split(self, datagrams: Datagrams) -> list[Datagrams]:
+        """What is sent next, packet by packet."""
+        size = self._packet_bytes if self._acked >= 0 else len(datagrams)
+        return [datagrams[at : at + size] for at in range(0, len(datagrams), size or 1)]
 
-    def answer(self, op: int, number: int, now: float) -> list[bytes]:
+    def _window(self) -> Datagrams:
+        """The blocks that follow what was acknowledged."""
+        ahead = self._acked - self._piece_at
+        if not 0 <= ahead < _PIECE:
+            self._piece_at = self._acked // _PIECE * _PIECE
+            self._piece = _piece(self._data, self._terms.block, self._piece_at)
+            ahead = self._acked - self._piece_at
+        at = ahead * self._packet_bytes
+        return self._piece[at : at + self._window_bytes]
+
+    def answer(self, op: int, number: int, now: float) -> Datagrams:
         """The client sent ACK or ERROR. An ACK outside the window is old and answered by nothing:
         answering duplicates would double every packet from there on (the Sorcerer's Apprentice bug,
         RFC 1123 section 4.2.3.1)."""
-        if op == _ERROR:
-            self.phase = Phase.ABORTED
-            return []
         if op != _ACK or self.phase is not _RUNNING:
-            return []
-        if self._acked < 0:
+            if op == _ERROR:
+                self.phase = Phase.ABORTED
+            return b""
+        acked = self._acked
+        ahead = (number - acked) & 0xFFFF
+        if acked < 0:
             if number != 0:
-                return []
-            self._acked = 0
-        else:
-            ahead = (number - self._acked) & 0xFFFF
-            if (
-                ahead > self._most
-                or (ahead == 0 and self._most == 1)
-                or self._acked + ahead > self._blocks
-            ):
-                return []
-            self._acked += ahead
+                return b""
+        elif ahead > self._most or (ahead == 0 and self._most == 1) or acked + ahead > self._blocks:
+            return b""
+        self._acked = acked = acked + ahead
         self._wait = self._timeout
         self._sent_at = self._heard_at = now
-        if self._acked >= self._blocks:
+        if acked >= self._blocks:
             self.phase = Phase.DONE
-            return []
+            return b""
         return self._window()
 
-    def timeout(self, now: float) -> list[bytes]:
+    def timeout(self, now: float) -> Datagrams:
         """Sends again what was not acknowledged, less and less often, while the transfer lives."""
         self._wait = max(self._terms.timeout, min(2 * self._wait, _BACKOFF_S))
         if self._over(now):
             self.phase = Phase.SILENT
-            return []
+            return b""
         return self.begin(now)

@@ -36,6 +36,7 @@ from layercake.kraken.errors import (
 )
 from layercake.kraken.events import EventKind, Severity
 from layercake.moduleapi import module_pb2 as pb
+from layercake.moduleapi.event_loop.sendfile import SendfileLoop
 from layercake.moduleapi.module import Module, Site
 from layercake.moduleapi.service import MutationRequest, Service
 
@@ -279,7 +280,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cookie = os.environ.pop(COOKIE_VARIABLE, "")
     try:
-        asyncio.run(run(service_of(load(args.module)), args.socket, args.instance, cookie))
+        with asyncio.Runner(loop_factory=SendfileLoop) as runner:
+            runner.run(run(service_of(load(args.module)), args.socket, args.instance, cookie))
     except (LayercakeError, OSError) as error:
         sys.exit(str(error))
 

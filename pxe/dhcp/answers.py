@@ -38,11 +38,12 @@ HEARD = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What becomes of a packet. With a reply: all of it but the transaction id, which stands
-    between `before` and `after`, and the four bytes of the address that it goes to, and of the
-    head's that it comes from."""
+    """What becomes of a packet, and how that is counted. With a reply: all of it but the
+    transaction id, which stands between `before` and `after`, and the four bytes of the address
+    that it goes to, and of the head's that it comes from."""
 
     outcome: Outcome
+    counter: str
     notes: tuple[Note, ...] = ()
     way: Way | None = None
     address: bytes = b""
@@ -127,11 +128,13 @@ class Answers:
         seen = self._watch(packet)
         decision = self._decide(packet, self._nodes, self._windows, self._common, self._clock())
         notes = decision.notes + seen or self._silence(packet, decision)
-        answer = Answer(decision.outcome, notes)
+        counter = f"dhcp.{decision.outcome.value}"
+        answer = Answer(decision.outcome, counter, notes)
         if decision.reply is not None:
             reply = dhcp.build(decision.reply)
             answer = Answer(
                 decision.outcome,
+                counter,
                 notes,
                 decision.way,
                 decision.address,

@@ -16,7 +16,7 @@ LATE_S = 4.0
 """Seconds after which a client asks again (RFC 2131 section 4.1)."""
 MOST = 8192
 """Packets that wait."""
-_TYPED = slice(236, 242)
+_TYPED = 236
 _TYPE_FIRST = MAGIC + b"\x35\x01"
 _CLIENT = slice(24, 34)
 _TYPE = slice(242, 243)
@@ -42,7 +42,7 @@ class Queue:
     def push(self, data: bytes, now: float) -> None:
         """A packet has come."""
         kind = data[_TYPE]
-        if data[_TYPED] == _TYPE_FIRST:
+        if data.startswith(_TYPE_FIRST, _TYPED):
             key = data[_CLIENT] + kind
         else:
             self._odd += 1

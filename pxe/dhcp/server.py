@@ -29,7 +29,6 @@ _RECEIVE_BYTES = (
 _AT_ONCE = 64  # packets that are answered at a stretch
 _READ = 256  # packets that are read at a stretch
 _TURNS = 16  # how often it is looked for more
-_COUNTER = {outcome: f"dhcp.{outcome.value}" for outcome in Outcome}
 _IP_PKTINFO = 8
 _HTYPE = slice(1, 2)
 _INFINIBAND = bytes((dhcp.INFINIBAND,))
@@ -53,6 +52,7 @@ class DhcpServer:
         self.answers = answers
         self._clock = clock
         self._recorder = recorder
+        self._counters = recorder.counters
         self._queue = Queue(recorder.counters)
         self._sources = {
             packed(own.address): (
@@ -62,7 +62,7 @@ class DhcpServer:
             if own.network.version == 4
         }
         self._server = DatagramServer(
-            lambda data, source: self.receive(data),
+            self.receive,
             size=_RECEIVE_BYTES,
             turn=self.turn,
             failed=lambda error: recorder.failed("receive", "DHCP", interface, error),
@@ -105,9 +105,9 @@ class DhcpServer:
             self._raw.close()
             self._raw = None
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes, source: object = None) -> None:
         """A packet has come: it waits, unless it is one more of strangers."""
-        counters = self._recorder.counters
+        counters = self._counters
         counters["dhcp.received"] += 1
         # The address of an InfiniBand port is not where others have theirs.
         if data[_HTYPE] != _INFINIBAND and not self.answers.known(data[CHADDR]):
@@ -148,7 +148,7 @@ class DhcpServer:
         return most
 
     def _answer(self, data: bytes) -> None:
-        counters = self._recorder.counters
+        counters = self._counters
         try:
             answer = self.answers.to(data)
         except dhcp.DhcpError as error:
@@ -156,10 +156,17 @@ class DhcpServer:
             for note in self.answers.malformed(data, error.message):
                 self._recorder.note(note)
             return
-        counters[_COUNTER[answer.outcome]] += 1
-        log.debug("%s: %s", data[CHADDR].hex(":"), answer.outcome.value)
-        send = None if answer.way is None else partial(self._send, answer, answer.way, data)
-        self._recorder.answered(answer.notes, send, "DHCP", self._interface)
+        counters[answer.counter] += 1
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s: %s", data[CHADDR].hex(":"), answer.outcome.value)
+        if answer.way is None or answer.notes:
+            send = None if answer.way is None else partial(self._send, answer, answer.way, data)
+            self._recorder.answered(answer.notes, send, "DHCP", self._interface)
+            return
+        try:
+            self._send(answer, answer.way, data)
+        except OSError as error:
+            self._recorder.failed("send", "DHCP", self._interface, error)
 
     def _send(self, answer: Answer, way: Way, data: bytes) -> None:
         port = self._port

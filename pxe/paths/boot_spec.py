@@ -70,7 +70,7 @@ class BootSpec:
 
 def spec_for(node: Node, mac: bytes, token: str, settings: Settings, now: float) -> BootSpec:
     """The boot of a node by its card `mac`. `now` is seconds since the epoch. Raises InputError."""
-    archives = initrds(settings.boot_dir / node.boot_set)
+    archives = initrds(f"{settings.boot_dir}/{node.boot_set}")
     return BootSpec(
         plain_word("name", node.name),
         node.boot_set and plain_word("boot_set", node.boot_set),
@@ -114,7 +114,7 @@ def command_line(node: Node, mac: bytes, token: str, settings: Settings, now: fl
     return line
 
 
-def initrds(directory: Path) -> tuple[str, ...]:
+def initrds(directory: Path | str) -> tuple[str, ...]:
     """The archives of a boot set in the order that they are fetched in: minOS last, it is what a
     node waits for."""
     # A third of the time.

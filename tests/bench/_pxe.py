@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from layercake.kraken.events import EventKind, Severity
+from layercake.moduleapi.event_loop.sendfile import SendfileLoop
 from layercake.moduleapi.service import MutationRequest
 from pxe.dhcp.answers import Answer, Answers
 from pxe.service import PxeService
@@ -155,4 +156,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=SendfileLoop) as runner:
+        runner.run(main())

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import re
 from collections.abc import AsyncIterator
@@ -29,17 +30,18 @@ MAC = "52:54:00:00:01:01"
 SCRIPT = "/boot/52-54-00-00-01-01"
 
 
-@pytest.fixture
-async def web(
+@contextlib.asynccontextmanager
+async def serving(
     settings: Settings,
     node: Node,
     files: dict[str, Any],
     link: FakeLink,
-    clock: Any,
-    unused_tcp_port: int,
+    clock: FakeClock,
+    port: int,
 ) -> AsyncIterator[BootState]:
+    """The web server, for a node that boots."""
     conf = dataclasses.replace(
-        settings, address="127.0.0.1", http_port=unused_tcp_port, boot_dir=Path(files["boot_dir"])
+        settings, address="127.0.0.1", http_port=port, boot_dir=Path(files["boot_dir"])
     )
     nodes, windows = Nodes(), Windows()
     nodes.update(dataclasses.replace(node, ip="127.0.0.1"))
@@ -50,6 +52,19 @@ async def web(
     await server.open()
     yield state
     await server.close()
+
+
+@pytest.fixture
+async def web(
+    settings: Settings,
+    node: Node,
+    files: dict[str, Any],
+    link: FakeLink,
+    clock: FakeClock,
+    unused_tcp_port: int,
+) -> AsyncIterator[BootState]:
+    async with serving(settings, node, files, link, clock, unused_tcp_port) as state:
+        yield state
 
 
 async def fetch(

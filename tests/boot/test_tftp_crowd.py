@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from pxe.packets.tftp import MAX_TIMEOUT, Op, negotiate
-from pxe.tftp_server import TftpServer
+from pxe.tftp_server import UDP_SEGMENT, TftpServer
 from pxe.tftp_transfer import LIFE_S, SLOWEST, Phase, Transfer
 from tests.support.clock import FakeClock
 from tests.support.gates import Open
@@ -123,6 +124,28 @@ async def test_one_transfer_more_than_an_address_may_have_is_let_go(rig: Rig) ->
     while not rig.counters["tftp.too-many"]:
         await asyncio.sleep(0)
     assert len(rig.server.transfers) == len(rig.server.by_socket) == 8 and not troubles
+
+
+@pytest.mark.parametrize("block", [b"8", b"512"])
+async def test_a_kernel_that_cuts_nothing_sends_a_window_packet_by_packet(
+    monkeypatch: pytest.MonkeyPatch, block: bytes
+) -> None:
+    """Also blocks so small that the answer to the options is longer than one."""
+
+    def setsockopt(sock: socket.socket, level: int, option: int, value: int | bytes) -> None:
+        if (level, option) == (socket.IPPROTO_UDP, UDP_SEGMENT):
+            raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+        super(socket.socket, sock).setsockopt(level, option, value)
+
+    monkeypatch.setattr(socket.socket, "setsockopt", setsockopt, raising=False)
+    rig = Rig()
+    rig.server.open()
+    client = await rig.client(b"blksize\0" + block + b"\0windowsize\x004\0", 999)
+    async with asyncio.timeout(30):
+        while not rig.counters["tftp.done"]:
+            await asyncio.sleep(0)
+    assert b"".join(client.got[number] for number in sorted(client.got)) == PROGRAM
+    rig.close()
 
 
 def test_a_transfer_has_an_end_whatever_the_client_does() -> None:

@@ -69,8 +69,9 @@ def target(directory: Path) -> Iterator[Target]:
         transfer, now = Transfer(FILE, terms, 0.0), 0.0
         sent = transfer.begin(now)
         for answer in answers:
-            assert len(sent) <= terms.window and all(
-                len(packet) <= terms.block + 4 or packet[1] == 6 for packet in sent
+            packets = transfer.split(sent)
+            assert len(packets) <= terms.window and all(
+                len(packet) <= terms.block + 4 or packet[1] == 6 for packet in packets
             )
             if transfer.phase is not Phase.RUNNING:
                 return

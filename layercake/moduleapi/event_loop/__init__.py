@@ -1,0 +1,1 @@
+"""The event loop of a module's process: what asyncio's own one does not do."""
