@@ -15,6 +15,7 @@ import msgspec
 from layercake import __version__
 from layercake.base.clock import boottime
 from layercake.base.files import read_json, write_json
+from layercake.fleet.persistence import schema
 from layercake.fleet.persistence.changes import Changes
 from layercake.fleet.site_heads import SiteHead
 from layercake.heads import member, replica
@@ -129,10 +130,15 @@ class SharedSite:
         self.leadership = await self._loop.do(self._begin_to_lead(won, over))
         first = self.leadership
         if not won.has_whole:
-            # Without it others had what is written from now on, and not what is here already.
+            # Without it others had what is written from now on, and not what is here already, or
+            # in another form.
+            await asyncio.to_thread(self._renew_form)
             await self._loop.do(self._keep_first(first))
         self._loop.begin(self._keep_whole(first))
         return first
+
+    def _renew_form(self) -> None:
+        schema.open_database(self._database).close()
 
     async def _begin_to_lead(self, won: Won, lost: Callable[[str], None]) -> Leadership:
         leadership = Leadership(self._shared, self._me, won, self._power, lost)
@@ -311,7 +317,7 @@ class SharedSite:
     async def _keep_one(self, leadership: Leadership) -> None:
         grown = leadership.appended_bytes
         which, content = await asyncio.to_thread(replica.whole, self._database)
-        if await self._shared.keep_whole(leadership.term, which.number, which.name, content):
+        if await self._shared.keep_whole(leadership.term, which, content):
             self._whole_bytes = len(content)
             self._whole_at = grown
 

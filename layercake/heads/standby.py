@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from layercake.base.clock import boottime
+from layercake.fleet.persistence.schema import SCHEMA_VERSION
 from layercake.fleet.site_heads import SiteHead
 from layercake.heads.leadership import TTL_S, Won
 from layercake.heads.log import Leader, LogState, SharedLog
@@ -159,7 +160,9 @@ class Standby:
         if term is None:
             await store.revoke(lease)
             return None
-        return Won(term, lease, asked, state.end, state.snapshot is not None)
+        whole_copy = state.snapshot
+        has_whole = whole_copy is not None and whole_copy.schema == SCHEMA_VERSION
+        return Won(term, lease, asked, state.end, has_whole)
 
     async def _begin_anew(self, replica: Replica, state: LogState) -> None:
         """The log of a store that is older than this head's copy goes on from what this one has:
@@ -170,9 +173,7 @@ class Standby:
         try:
             which, content = await asyncio.to_thread(whole, self._database)
             log.warning("the log of the heads goes on from this head's entry %d", which.number)
-            number = which.number
-            name = which.name
-            await self._shared.keep_whole(won.term, number, name, content, ends=self._files)
+            await self._shared.keep_whole(won.term, which, content, ends=self._files)
         finally:
             await self._shared.step_down(won.term)
             await self._shared.store.revoke(won.lease)
