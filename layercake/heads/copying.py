@@ -187,10 +187,17 @@ class FileCopies:
             )
 
     def _note_complete(self, *marks: str) -> None:
-        """This head has all files of these marks, the newest first."""
-        if list(marks) != self._had:
+        """This head has all files of these marks, the newest first. Raises OperationFailed."""
+        if list(marks) == self._had:
+            return
+        try:
             write_atomic(self._had_file, "\n".join(marks), durable=True)
-            self._had = list(marks)
+        except OSError as error:
+            raise OperationFailed(
+                f"cannot write {self._had_file}: {error.strerror}",
+                hint="look at its disk: `df`, `dmesg`",
+            ) from None
+        self._had = list(marks)
 
     # -- a follower
 

@@ -334,9 +334,18 @@ class SharedLog:
             then.append(etcd.put_key(self._key("now/next"), successor.encode(), lease))
         await self.store.transaction([etcd.created_at(key, term.created)], then)
 
-    async def publish(self, head: str, about: bytes, lease: int) -> None:
-        """What a head says of itself. Raises StoreAway and StoreRefused."""
-        await self.store.transaction((), [etcd.put_key(self._key(f"heads/{head}"), about, lease)])
+    async def publish(
+        self, head: str, about: bytes, lease: int, seen: int = 0
+    ) -> tuple[int, bytes]:
+        """What a head says of itself: at which revision that stands, and what stood there instead
+        of what this head said at the revision `seen` (0: it has not said anything), b"" for
+        nothing else. Raises StoreAway and StoreRefused."""
+        key = self._key(f"heads/{head}")
+        put = etcd.put_key(key, about, lease)
+        as_it_was = [etcd.modified_at(key, seen)] if seen else []
+        answer = await self.store.transaction(as_it_was, [put], [etcd.get_keys(key), put])
+        others = answer.found[0] if answer.found else ()
+        return answer.revision, others[0].value if others else b""
 
     async def published(self) -> dict[str, bytes]:
         """What the heads say of themselves, by name. Raises StoreAway and StoreRefused."""

@@ -24,7 +24,7 @@ from layercake.heads.etcd import Etcd, MemberStatus
 from layercake.heads.leadership import Leadership, PowerLease, Won
 from layercake.heads.log import Leader, SharedLog
 from layercake.heads.settings import HeadsSettings, read_seal, store_tls
-from layercake.heads.standby import HeadSays, Standby, heads_of, keep_saying
+from layercake.heads.standby import HeadSays, Namesake, Standby, heads_of, keep_saying
 from layercake.heads.store_loop import StoreLoop
 from layercake.kraken.errors import LayercakeError
 
@@ -102,6 +102,7 @@ class SharedSite:
         """Called, in the store's loop, with the paths of files that were copied from the leader."""
         self.before_files: Callable[[], None] = lambda: None
         """Called, in a thread, before a leader looks at its files."""
+        self._namesake = Namesake()
         self._whole_bytes = 0
         self._whole_at = 0
         self.lost = ""
@@ -111,7 +112,7 @@ class SharedSite:
 
     def begin(self) -> None:
         """Tells the other heads of this one from now on."""
-        self._loop.begin(keep_saying(self._shared, self.name, self.says))
+        self._loop.begin(keep_saying(self._shared, self.name, self.says, self._namesake))
         self._loop.begin(self._follow_members())
         self._loop.begin(self._keep_role())
         self._loop.begin(keep_files(self.files, self._look_after_files))
@@ -334,10 +335,12 @@ class SharedSite:
             leads=leads,
             entry=leadership.end.number if leads and leadership else self.standby.entry,
             trouble=(leadership.trouble if leads and leadership else self.standby.trouble)
+            or self._namesake.trouble
             or self.files.trouble,
             at=time.time(),
             reached=self._reached,
             files=self.files.mark,
+            instance=self._namesake.instance,
         )
 
     @property

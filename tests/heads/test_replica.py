@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import resource
-import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +18,11 @@ from layercake.heads import etcd
 from layercake.heads.etcd import Answer, Etcd, StoreAway
 from layercake.heads.log import PART_BYTES, Leader, LogState, Seal, SharedLog, Snapshot, Term
 from layercake.heads.replica import Ahead, Replica, whole
-from layercake.heads.standby import HeadSays, Standby
+from layercake.heads.standby import HeadSays, Namesake, Standby, keep_saying
 from layercake.kraken.errors import InputError, OperationFailed
 from tests.heads.test_log import lead
 from tests.support.collectors import until
+from tests.support.disk import nearly_full
 
 ME = Leader("head1", "https://192.0.2.1:8443", 0.0)
 TABLES = ("nodes", "documents", "events", "alarms", "audit", "machines", "tpms", "releases", "meta")
@@ -355,16 +354,10 @@ async def test_a_full_disk_leaves_the_copy_as_it_was(
     await writer.write(NODE.format(row=2, id="b", data=""))
     await writer.keep_whole()
     found = Replica(tmp_path / "follower.db")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))  # as of a disk that is full
-    try:
+    with nearly_full(20_000):
         for _ in range(2):
             with pytest.raises(InputError, match="cannot be written"):
                 await found.catch_up(shared, await shared.state())
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
     assert [row[1] for row in rows(copy_of(tmp_path))["nodes"]] == ["a"]
     await found.catch_up(shared, await shared.state())
     found.close()
@@ -451,3 +444,32 @@ async def test_a_head_with_nothing_does_not_lead_where_another_began(
     await until(lambda: "cannot lead: this head has nothing" in standby.trouble)
     standby.promoted = True
     assert (await waiting).term.epoch == 2
+
+
+async def test_two_machines_that_say_that_they_are_one_head_are_found(shared: SharedLog) -> None:
+    """Each of them says so, and stops when the other one is gone; one that was started again finds
+    what it said before, and that is no other machine."""
+    says = HeadSays("head1", "", "1", False, 7, "", 0.0)
+    one, again, two = Namesake(), Namesake(), Namesake()
+    said: list[str] = []
+
+    def saying(who: Namesake) -> asyncio.Task[None]:
+        def about() -> HeadSays:
+            said.append(who.instance)
+            return msgspec.structs.replace(says, instance=who.instance)
+
+        return asyncio.create_task(keep_saying(shared, "head1", about, who))
+
+    async with asyncio.timeout(60):
+        tasks = [saying(one)]
+        while not await shared.published():
+            await asyncio.sleep(0.05)
+        tasks[0].cancel()
+        tasks.append(saying(again))
+        await until(lambda: said.count(again.instance) == 3)
+        assert not again.trouble
+        tasks.append(saying(two))
+        await until(lambda: bool(again.trouble and two.trouble))
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
