@@ -17,7 +17,6 @@ from typing import Any
 
 import aiohttp
 import yaml
-from patience import patience
 
 from layercake.base.clock import boottime
 from layercake.head.settings import FILE_NAME
@@ -36,7 +35,7 @@ from tests.bench._chaosmachines import (
 )
 from tests.bench._storelines import BmcLine, StoreLines
 
-UP_S = 120.0
+UP_S = 240.0
 AGAIN_S = 0.1
 ASK_S = 30.0
 MANY = 12
@@ -190,7 +189,7 @@ class Site:
     async def until(self, true: Callable[[], Awaitable[bool]], what: str) -> None:
         """Waits for what must come. Raises TimeoutError."""
         try:
-            async with asyncio.timeout(patience(UP_S)):
+            async with asyncio.timeout(UP_S):
                 while not await true():
                     await asyncio.sleep(AGAIN_S)
         except TimeoutError:
