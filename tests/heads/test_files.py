@@ -316,6 +316,23 @@ async def test_a_leader_that_has_changed_files_while_it_was_off_lacks_none(heads
     await heads.follower.follow(heads.url)
 
 
+async def test_what_changes_by_itself_on_its_way_comes_later_and_is_no_trouble(
+    heads: _Heads,
+) -> None:
+    newest = heads.here / "inventory.git/refs/heads/main"
+    newest.parent.mkdir(parents=True, exist_ok=True)
+    newest.write_text("one")
+    (heads.here / "secrets/new").write_text("x")
+    await heads.leader.publish(heads.term)
+    newest.write_text("two, which is longer")
+    await heads.follower.follow(heads.url)
+    assert heads.follower.mark == heads.leader.mark
+    assert (heads.there / "secrets/new").exists()
+    await heads.leader.publish(heads.term)
+    await heads.follower.follow(heads.url)
+    assert _content(heads.there) == _content(heads.here)
+
+
 async def test_a_leader_whose_disk_is_full_says_so_and_names_files_when_it_is_not(
     heads: _Heads,
 ) -> None:
