@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import shutil
@@ -32,6 +33,7 @@ from layercake.head import lock, site_settings
 from layercake.head import settings as head_settings
 from layercake.heads import member
 from layercake.heads.copying import HeadLink
+from layercake.heads.etcd import Etcd, KeyValue, StoreAway, StoreRefused, after
 from layercake.heads.files import SharedFiles
 from layercake.heads.member import MemberFile
 from layercake.heads.settings import DIRECTORY, KEY, KEY_BYTES, HeadsSettings, store_tls
@@ -76,9 +78,11 @@ def begin(
     if settings.heads.name:
         raise Refused(f"cannot begin: this is head {settings.heads.name} of several already")
     folder = data_dir / DIRECTORY
+    certificates = {} if foreign is None else _certificates_of(foreign)
     if foreign is None:
         _need_etcd()
-        shutil.rmtree(folder, ignore_errors=True)  # of a time before `end`
+    shutil.rmtree(folder, ignore_errors=True)  # of a time before `end`, or another try
+    if foreign is None:
         pki.create_authority(data_dir / register.AUTHORITY)
     folder.mkdir(mode=0o700, exist_ok=True)
     write_atomic(folder / KEY, os.urandom(KEY_BYTES), durable=True)
@@ -90,16 +94,45 @@ def begin(
         _write_member(data_dir, MemberFile(name, urls[0], peer_url, {name: peer_url}, False))
     else:
         urls = list(foreign.urls)
-        _copy_certificates(folder, foreign)
+        for file, data in certificates.items():
+            write_atomic(folder / file, data, durable=True)
         Register(data_dir).add(name, "", addresses, witness=False)
+    heads = HeadsSettings(name=name, store=urls, prefix=prefix)
+    if foreign is not None:
+        _check_foreign(data_dir, heads)
     _forget_place(data_dir)
     site_settings.SiteSettings(data_dir).write()
-    heads = HeadsSettings(name=name, store=urls, prefix=prefix)
-    store_tls(data_dir, urls)
     head_settings.save(data_dir, msgspec.structs.replace(settings, heads=heads))
     echo(f"this head is {name}, and leads when it starts again: `systemctl restart layercake`")
     if foreign is None:
         _start_store(data_dir, echo)
+
+
+def _check_foreign(data_dir: Path, heads: HeadsSettings) -> None:
+    """Asks an etcd of the site's. Raises InputError if it cannot be used, and Refused if there are
+    heads in it."""
+    first = heads.prefix.encode()
+    if not first:
+        raise InputError("cannot begin: the prefix is empty", hint="--prefix /layercake/")
+    store = Etcd(heads.store, store_tls(data_dir, heads.store))
+
+    async def read_one() -> Sequence[KeyValue]:
+        try:
+            return await store.read(first, after(first), 1)
+        finally:
+            await store.close()
+
+    try:
+        found = asyncio.run(read_one())
+    except (StoreAway, StoreRefused) as error:
+        hint = error.hint if isinstance(error, StoreRefused) else "are its URLs and files right?"
+        raise InputError(f"cannot begin: {error.message}", hint=hint) from None
+    if found:
+        raise Refused(
+            f"cannot begin: that etcd has keys that begin with {heads.prefix}: of other heads?",
+            hint="choose another --prefix; those of heads that have ended go by "
+            f"`etcdctl del --prefix {heads.prefix}`",
+        )
 
 
 def end(data_dir: Path, echo: Echo) -> None:
@@ -226,17 +259,13 @@ def _write_files(folder: Path, files: Mapping[str, str]) -> None:
             write_atomic(folder / name, files[name], durable=True)
 
 
-def _copy_certificates(folder: Path, foreign: ForeignStore) -> None:
-    for name, source in (
-        (register.CA, foreign.ca),
-        (register.CERTIFICATE, foreign.cert),
-        (register.KEY, foreign.key),
-    ):
-        if source is not None:
-            try:
-                write_atomic(folder / name, source.read_bytes(), durable=True)
-            except OSError as error:
-                raise InputError(f"cannot read {source}: {error.strerror}") from None
+def _certificates_of(foreign: ForeignStore) -> dict[str, bytes]:
+    """What its files hold, by their names here. Raises InputError."""
+    files = {register.CA: foreign.ca, register.CERTIFICATE: foreign.cert, register.KEY: foreign.key}
+    try:
+        return {name: path.read_bytes() for name, path in files.items() if path is not None}
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from None
 
 
 def _member_of(answer: JoinAnswer) -> MemberFile:
@@ -249,8 +278,6 @@ def _write_member(data_dir: Path, found: MemberFile) -> None:
 
 def _copy_keys(data_dir: Path, url: str) -> None:
     """Copies the authority's key; the rest comes when the head follows. Raises OperationFailed."""
-    import asyncio
-
     link = HeadLink(partial(pki.between_heads, Authority(data_dir / "pki")))
     asyncio.run(link.copy(url.rstrip("/"), data_dir, SharedFiles(data_dir), only="pki/"))
 

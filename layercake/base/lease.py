@@ -13,23 +13,37 @@ from collections.abc import Callable
 from pathlib import Path
 
 from layercake.base.clock import boottime
-from layercake.kraken.errors import Refused
+from layercake.kraken.errors import InputError, Refused
 
 FILE_NAME = "lease"
 _UNTIL = struct.Struct("<dd")
 
 
+def _allocated(path: Path) -> int:
+    """The open file, with room on its disk: what is written to its memory later must not fail for
+    that, as it ends the process (SIGBUS). Raises InputError."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, _UNTIL.size)
+        except OSError:
+            os.close(descriptor)
+            raise
+    except OSError as error:
+        raise InputError(
+            f"cannot write {path}: {error.strerror}", hint="look at its disk: `df`, `dmesg`"
+        ) from None
+    return descriptor
+
+
 class Lease:
     """From when until when power actions may be sent: 0 and 0, as a new one has it, for not at all.
-    One process writes it, others read it as it is at that moment."""
+    One process writes it, others read it as it is at that moment. Raises InputError where it cannot
+    be written, and OSError where it cannot be read."""
 
     def __init__(self, data_dir: Path, *, write: bool = False) -> None:
         path = data_dir / FILE_NAME
-        if write:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            os.ftruncate(descriptor, _UNTIL.size)
-        else:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = _allocated(path) if write else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
             self._memory = mmap.mmap(descriptor, _UNTIL.size, access=access)

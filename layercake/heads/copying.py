@@ -21,7 +21,15 @@ import aiohttp
 import msgspec
 
 from layercake.base.files import write_atomic
-from layercake.heads.files import COPYING, FileEntry, Manifest, SharedFiles, check, in_order
+from layercake.heads.files import (
+    COPYING,
+    FileEntry,
+    Manifest,
+    SharedFiles,
+    check,
+    in_order,
+    is_later,
+)
 from layercake.heads.log import SharedLog, Term
 from layercake.heads.standby import HeadSays, heads_of
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused
@@ -53,8 +61,9 @@ class HeadLink:
         self, url: str, data_dir: Path, files: SharedFiles, *, only: str = ""
     ) -> tuple[Manifest, list[str]]:
         """Has all the files of the head at `url`; what they are, and the paths of those that
-        changed here. `only`: those whose paths begin so, and removes none. Raises OperationFailed;
-        what was copied by then is there."""
+        changed here. What changes by itself may have changed on its way: there is no mark of it
+        then. `only`: those whose paths begin so, and removes none. Raises OperationFailed; what was
+        copied by then is there."""
         connections = OutgoingConnections()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENT_S)
         try:
@@ -80,9 +89,18 @@ class HeadLink:
         check(wanted)
         own = {one.path: one for one in (await asyncio.to_thread(files.manifest)).files}
         changed = [one for one in in_order(wanted.files) if own.get(one.path) != one]
+        missed = False
         for one in changed:
-            if one.path.startswith(only):
+            if not one.path.startswith(only) or (missed and is_later(one.path)):
+                continue
+            try:
                 await _fetch(client, url, tls, data_dir, one)
+            except OperationFailed:
+                if not is_later(one.path):
+                    raise
+                missed = True  # it has changed since, and comes the next time with what follows it
+        if missed:
+            wanted = msgspec.structs.replace(wanted, later="")
         gone = [] if only else await asyncio.to_thread(files.remove_others, wanted)
         return wanted, [one.path for one in changed] + gone
 
@@ -187,10 +205,17 @@ class FileCopies:
             )
 
     def _note_complete(self, *marks: str) -> None:
-        """This head has all files of these marks, the newest first."""
-        if list(marks) != self._had:
+        """This head has all files of these marks, the newest first. Raises OperationFailed."""
+        if list(marks) == self._had:
+            return
+        try:
             write_atomic(self._had_file, "\n".join(marks), durable=True)
-            self._had = list(marks)
+        except OSError as error:
+            raise OperationFailed(
+                f"cannot write {self._had_file}: {error.strerror}",
+                hint="look at its disk: `df`, `dmesg`",
+            ) from None
+        self._had = list(marks)
 
     # -- a follower
 

@@ -27,7 +27,14 @@ WATCH_S = 60.0
 """After so long a watch is asked for anew: one at a member that was cut off says nothing."""
 ANSWER_BYTES = 64 << 20
 """A page of the log may be so large; etcd's own limit for one value is 1.5 MiB."""
-_NO_SPACE = "mvcc: database space exceeded"
+_HINTS = {
+    "mvcc: database space exceeded": "its quota is reached: `etcdctl defrag` at each member, then "
+    "`etcdctl alarm disarm`",
+    "etcdserver: user name is empty": "it wants users (`etcdctl auth enable`), which etcd does not "
+    "take from certificates at its gateway: protect it by client certificates instead, or let "
+    "heads have members of their own",
+}
+"""What to do about what etcd says."""
 
 
 class StoreAway(OperationFailed):
@@ -362,7 +369,5 @@ def _failure(endpoint: str, said: Any) -> OperationFailed:
     code = said.get("code", said.get("grpc_code", said.get("http_code")))
     if code not in _SURE:
         return StoreAway(f"{endpoint}: {message}")
-    hint = ""
-    if _NO_SPACE in message:
-        hint = "its quota is reached: `etcdctl defrag` at each member, then `etcdctl alarm disarm`"
+    hint = next((hint for text, hint in _HINTS.items() if text in message), "")
     return StoreRefused(f"the heads' store refuses: {message}", hint=hint)

@@ -7,6 +7,7 @@ named here is copied to nobody.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -163,12 +164,13 @@ class SharedFiles:
                     known[path] = one
                     readable = bool(facts.st_mode & stat.S_IROTH)
                     found.append(FileEntry(path, one.size, one.sha256, readable))
-            if known != self._known:
-                self._known = known
-                write_json(self._cache, known)
         except OSError as error:
             where = error.filename or self._data_dir
             raise OperationFailed(f"cannot read {where}: {error.strerror}") from None
+        if known != self._known:
+            self._known = known
+            with contextlib.suppress(OSError):  # they are read again, then
+                write_json(self._cache, known)
         return Manifest(*marks(found), found)
 
     def _walk(self) -> Iterator[tuple[str, os.stat_result]]:

@@ -52,7 +52,7 @@ class Won:
     asked: float
     end: End
     has_whole: bool = True
-    """Whether the store has a whole copy of the database."""
+    """Whether the store has a whole copy of the database, of this head's form."""
 
 
 class Leadership:

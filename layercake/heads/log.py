@@ -65,12 +65,13 @@ class Leader(msgspec.Struct, frozen=True):
 
 class Snapshot(msgspec.Struct, frozen=True):
     """A whole copy of the database, as of an entry; in so many parts, below a name that no other
-    copy has."""
+    copy has. All entries after it are of its `schema`, as those before 0.3 did not say."""
 
     number: int
     name: str
-    parts: int
+    parts: int = 0
     copy: str = ""
+    schema: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,12 +286,14 @@ class SharedLog:
         return b"".join(pair.value for pair in found)
 
     async def keep_whole(
-        self, term: Term, number: int, name: str, content: bytes, *, ends: str | None = None
+        self, term: Term, which: Snapshot, content: bytes, *, ends: str | None = None
     ) -> bool:
-        """Keeps a whole copy that has the entry of this number and name, and forgets entries that
-        nobody needs then, and all other copies, whole or begun. Whether it could: not if another
-        head leads. With `ends`, the mark of the files, the log ends with this entry from now on: a
+        """Keeps a whole copy that has the entry that `which` says, and forgets entries that nobody
+        needs then, and all other copies, whole or begun. Whether it could: not if another head
+        leads. With `ends`, the mark of the files, the log ends with this entry from now on: a
         head has more than the log. Raises StoreAway and StoreRefused."""
+        number = which.number
+        name = which.name
         copy = os.urandom(8).hex()
         place = f"whole/{copy}/"
         fence = [etcd.created_at(self._key("now/leader"), term.created)]
@@ -299,7 +302,8 @@ class SharedLog:
             put = etcd.put_key(self._key(f"{place}{at:04x}"), part)
             if not (await self.store.transaction(fence, [put])).succeeded:
                 return False
-        snapshot = msgspec.json.encode(Snapshot(number, name, len(parts), copy))
+        kept = msgspec.structs.replace(which, parts=len(parts), copy=copy)
+        snapshot = msgspec.json.encode(kept)
         own = self._key(place)
         every = self._key("whole/")
         forget = [
@@ -330,9 +334,18 @@ class SharedLog:
             then.append(etcd.put_key(self._key("now/next"), successor.encode(), lease))
         await self.store.transaction([etcd.created_at(key, term.created)], then)
 
-    async def publish(self, head: str, about: bytes, lease: int) -> None:
-        """What a head says of itself. Raises StoreAway and StoreRefused."""
-        await self.store.transaction((), [etcd.put_key(self._key(f"heads/{head}"), about, lease)])
+    async def publish(
+        self, head: str, about: bytes, lease: int, seen: int = 0
+    ) -> tuple[int, bytes]:
+        """What a head says of itself: at which revision that stands, and what stood there instead
+        of what this head said at the revision `seen` (0: it has not said anything), b"" for
+        nothing else. Raises StoreAway and StoreRefused."""
+        key = self._key(f"heads/{head}")
+        put = etcd.put_key(key, about, lease)
+        as_it_was = [etcd.modified_at(key, seen)] if seen else []
+        answer = await self.store.transaction(as_it_was, [put], [etcd.get_keys(key), put])
+        others = answer.found[0] if answer.found else ()
+        return answer.revision, others[0].value if others else b""
 
     async def published(self) -> dict[str, bytes]:
         """What the heads say of themselves, by name. Raises StoreAway and StoreRefused."""

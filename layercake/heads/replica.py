@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,7 +30,9 @@ class Replica:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._db = schema.open_database(path)
+        # It has the form of the log, which is an older one until a head of this version leads.
+        self._db = schema.open_database(path, as_it_is=True)
+        self.schema = schema.version_of(self._db)
         self.place = changes.place(self._db)
         """Number and name of the newest entry that it has."""
         self.epoch = changes.epoch(self._db)
@@ -71,22 +73,31 @@ class Replica:
                 hint="where no head leads, `layercake heads promote HEAD --force` on the head with "
                 "the newest copy keeps what it has; to give this one up, move its file away",
             )
+        if state.snapshot is not None:
+            _check_form(state.snapshot.schema)
         if not self._verified:
             await self._verify(shared, state)
         self.set_epoch(state.epoch)
         if self.number == end.number and self.place[1] != end.name:
             await self._start_anew(shared, state, f"its entry {self.number} is another one")
         while self.number < end.number:
-            found = await shared.entries(self.number, end.number)
-            if not found:
-                await self._start_anew(shared, state, f"entry {self.number + 1} is kept no more")
-                continue
-            for entry in found:
-                if entry.before != self.place[1]:
-                    why = f"its entry {self.number} is another one"
-                    await self._start_anew(shared, state, why)
-                    break
-                self._apply_entry(entry)
+            await self._take_entries(shared, state, await shared.entries(self.number, end.number))
+
+    async def _take_entries(
+        self, shared: SharedLog, state: LogState, entries: Sequence[Entry]
+    ) -> None:
+        """Puts entries in, up to the first that does not fit what is here: it starts anew then."""
+        if not entries:
+            await self._start_anew(shared, state, f"entry {self.number + 1} is kept no more")
+        for entry in entries:
+            if entry.before != self.place[1]:
+                await self._start_anew(shared, state, f"its entry {self.number} is another one")
+                return
+            written = _decode(entry)
+            if written.schema != self.schema:
+                await self._change_form(shared, state, written.schema)
+                return
+            self._apply_entry(entry, written)
 
     async def _verify(self, shared: SharedLog, state: LogState) -> None:
         """What this copy has is what the log has: another head may have written another entry of
@@ -135,22 +146,22 @@ class Replica:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
 
-    def _apply_entry(self, entry: Entry) -> None:
-        """Puts one entry in."""
-        try:
-            found = changes.decode(entry.data)
-        except msgspec.MsgspecError as error:
-            raise InputError(
-                f"cannot follow: entry {entry.number} of the log cannot be read: {error}",
-                hint="is the leader of a newer version? Install the same Layercake here",
-            ) from None
-        if found.schema > schema.SCHEMA_VERSION:
-            raise InputError(
-                f"cannot follow: the leader is of a newer version, with schema {found.schema}",
-                hint="install the same Layercake here",
+    async def _change_form(self, shared: SharedLog, state: LogState, form: int) -> None:
+        """Starts anew from the whole copy of the form that entries have now: a leader keeps one
+        before it writes entries of another form than the ones before."""
+        snapshot = state.snapshot
+        if snapshot is None or snapshot.schema != form or snapshot.number < self.number:
+            raise OperationFailed(
+                f"cannot follow: the store has no whole copy of schema {form}, which its entries "
+                "have",
+                hint="the head that leads keeps one: see its log",
             )
+        await self._start_anew(shared, state, f"a head of another version leads, schema {form}")
+
+    def _apply_entry(self, entry: Entry, written: changes.Changes) -> None:
+        """Puts one entry in."""
         with self._written():
-            changes.apply(self._db, found)
+            changes.apply(self._db, written)
             changes.set_place(self._db, entry.number, entry.name)
         self.place = entry.number, entry.name
 
@@ -212,7 +223,29 @@ class Replica:
                 self._path.with_name(f"{self._path.name}{suffix}").unlink(missing_ok=True)
             partial.replace(self._path)
         finally:
-            self._db = schema.open_database(self._path)
+            self._db = schema.open_database(self._path, as_it_is=True)
+            self.schema = schema.version_of(self._db)
+
+
+def _decode(entry: Entry) -> changes.Changes:
+    """What an entry has. Raises InputError for one that a newer head has written."""
+    try:
+        found = changes.decode(entry.data)
+    except msgspec.MsgspecError as error:
+        raise InputError(
+            f"cannot follow: entry {entry.number} of the log cannot be read: {error}",
+            hint="is the leader of a newer version? Install the same Layercake here",
+        ) from None
+    _check_form(found.schema)
+    return found
+
+
+def _check_form(form: int) -> None:
+    if form > schema.SCHEMA_VERSION:
+        raise InputError(
+            f"cannot follow, or lead: a head of a newer version has led, with schema {form}",
+            hint="install the same Layercake here",
+        )
 
 
 def whole(path: Path) -> tuple[Snapshot, bytes]:
@@ -221,4 +254,5 @@ def whole(path: Path) -> tuple[Snapshot, bytes]:
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.deserialize(content)
         number, name = changes.place(db)
-    return Snapshot(number, name, 0), content
+        form = schema.version_of(db)
+    return Snapshot(number, name, schema=form), content

@@ -15,6 +15,7 @@ import msgspec
 from layercake import __version__
 from layercake.base.clock import boottime
 from layercake.base.files import read_json, write_json
+from layercake.fleet.persistence import schema
 from layercake.fleet.persistence.changes import Changes
 from layercake.fleet.site_heads import SiteHead
 from layercake.heads import member, replica
@@ -23,7 +24,7 @@ from layercake.heads.etcd import Etcd, MemberStatus
 from layercake.heads.leadership import Leadership, PowerLease, Won
 from layercake.heads.log import Leader, SharedLog
 from layercake.heads.settings import HeadsSettings, read_seal, store_tls
-from layercake.heads.standby import HeadSays, Standby, heads_of, keep_saying
+from layercake.heads.standby import HeadSays, Namesake, Standby, heads_of, keep_saying
 from layercake.heads.store_loop import StoreLoop
 from layercake.kraken.errors import LayercakeError
 
@@ -101,6 +102,7 @@ class SharedSite:
         """Called, in the store's loop, with the paths of files that were copied from the leader."""
         self.before_files: Callable[[], None] = lambda: None
         """Called, in a thread, before a leader looks at its files."""
+        self._namesake = Namesake()
         self._whole_bytes = 0
         self._whole_at = 0
         self.lost = ""
@@ -110,7 +112,7 @@ class SharedSite:
 
     def begin(self) -> None:
         """Tells the other heads of this one from now on."""
-        self._loop.begin(keep_saying(self._shared, self.name, self.says))
+        self._loop.begin(keep_saying(self._shared, self.name, self.says, self._namesake))
         self._loop.begin(self._follow_members())
         self._loop.begin(self._keep_role())
         self._loop.begin(keep_files(self.files, self._look_after_files))
@@ -129,10 +131,15 @@ class SharedSite:
         self.leadership = await self._loop.do(self._begin_to_lead(won, over))
         first = self.leadership
         if not won.has_whole:
-            # Without it others had what is written from now on, and not what is here already.
+            # Without it others had what is written from now on, and not what is here already, or
+            # in another form.
+            await asyncio.to_thread(self._renew_form)
             await self._loop.do(self._keep_first(first))
         self._loop.begin(self._keep_whole(first))
         return first
+
+    def _renew_form(self) -> None:
+        schema.open_database(self._database).close()
 
     async def _begin_to_lead(self, won: Won, lost: Callable[[str], None]) -> Leadership:
         leadership = Leadership(self._shared, self._me, won, self._power, lost)
@@ -311,7 +318,7 @@ class SharedSite:
     async def _keep_one(self, leadership: Leadership) -> None:
         grown = leadership.appended_bytes
         which, content = await asyncio.to_thread(replica.whole, self._database)
-        if await self._shared.keep_whole(leadership.term, which.number, which.name, content):
+        if await self._shared.keep_whole(leadership.term, which, content):
             self._whole_bytes = len(content)
             self._whole_at = grown
 
@@ -328,10 +335,12 @@ class SharedSite:
             leads=leads,
             entry=leadership.end.number if leads and leadership else self.standby.entry,
             trouble=(leadership.trouble if leads and leadership else self.standby.trouble)
+            or self._namesake.trouble
             or self.files.trouble,
             at=time.time(),
             reached=self._reached,
             files=self.files.mark,
+            instance=self._namesake.instance,
         )
 
     @property

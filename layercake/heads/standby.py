@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from layercake.base.clock import boottime
+from layercake.fleet.persistence.schema import SCHEMA_VERSION
 from layercake.fleet.site_heads import SiteHead
 from layercake.heads.leadership import TTL_S, Won
 from layercake.heads.log import Leader, LogState, SharedLog
@@ -33,7 +35,8 @@ SAID_S = 10
 class HeadSays(msgspec.Struct, frozen=True):
     """What a head says of itself: where people reach it, its version, whether it leads, the newest
     entry that its copy has, and what troubles it, "" for nothing. `at` is its clock, seconds since
-    the epoch, `reached` where nodes reach it. `files` is the mark of the files that it has."""
+    the epoch, `reached` where nodes reach it. `files` is the mark of the files that it has,
+    `instance` names the process."""
 
     head: str
     url: str
@@ -44,6 +47,7 @@ class HeadSays(msgspec.Struct, frozen=True):
     at: float
     reached: SiteHead | None = None
     files: str = ""
+    instance: str = ""
 
 
 class Standby:
@@ -159,7 +163,9 @@ class Standby:
         if term is None:
             await store.revoke(lease)
             return None
-        return Won(term, lease, asked, state.end, state.snapshot is not None)
+        whole_copy = state.snapshot
+        has_whole = whole_copy is not None and whole_copy.schema == SCHEMA_VERSION
+        return Won(term, lease, asked, state.end, has_whole)
 
     async def _begin_anew(self, replica: Replica, state: LogState) -> None:
         """The log of a store that is older than this head's copy goes on from what this one has:
@@ -170,9 +176,7 @@ class Standby:
         try:
             which, content = await asyncio.to_thread(whole, self._database)
             log.warning("the log of the heads goes on from this head's entry %d", which.number)
-            number = which.number
-            name = which.name
-            await self._shared.keep_whole(won.term, number, name, content, ends=self._files)
+            await self._shared.keep_whole(won.term, which, content, ends=self._files)
         finally:
             await self._shared.step_down(won.term)
             await self._shared.store.revoke(won.lease)
@@ -188,14 +192,41 @@ async def heads_of(shared: SharedLog) -> list[HeadSays]:
         raise OperationFailed(f"cannot read what the heads say: {error}") from None
 
 
-async def keep_saying(shared: SharedLog, head: str, about: Callable[[], HeadSays]) -> None:
+class Namesake:
+    """Whether another machine says that it is this head: the copy of its disk was started."""
+
+    def __init__(self) -> None:
+        self.instance = secrets.token_hex(8)
+        """Of this process, what no other has."""
+        self._until = 0.0
+
+    def notice(self, said: bytes) -> None:
+        """This stood where this head speaks of itself. Raises msgspec.MsgspecError."""
+        if said and msgspec.json.decode(said, type=HeadSays).instance != self.instance:
+            self._until = boottime() + SAID_S
+
+    @property
+    def trouble(self) -> str:
+        """What to tell people, "" if there is none."""
+        if boottime() >= self._until:
+            return ""
+        return "another machine says that it is this head: switch off the copy, or the original"
+
+
+async def keep_saying(
+    shared: SharedLog, head: str, about: Callable[[], HeadSays], namesake: Namesake
+) -> None:
     """Says again and again what there is to say of this head, until it is cancelled."""
     lease = 0
+    seen = 0
     while True:
         try:
             if not lease or not await shared.store.keep_alive(lease):
                 lease = await shared.store.grant(SAID_S)
-            await shared.publish(head, msgspec.json.encode(about()), lease)
+            asked = seen
+            seen = 0  # what is not answered may be there
+            seen, other = await shared.publish(head, msgspec.json.encode(about()), lease, asked)
+            namesake.notice(other)
         except LayercakeError as error:
             lease = 0
             log.warning("cannot tell the other heads: %s", error)

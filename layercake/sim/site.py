@@ -175,18 +175,24 @@ def _boot_set(
 
 
 class HeadProcess:
-    """The head's process, in the network namespace of who starts it. `api` is how it is spoken
-    to."""
+    """The head's process, in the network namespace of who starts it. `api` is how it is spoken to;
+    `environment` is what its environment has besides."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.api = Api(directory / SOCKET)
+        self.environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
         """Of the head itself; 0 before it was started."""
         return self._process.pid if self._process is not None else 0
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     def start(self, listener: int = -1) -> None:
         """Starts it. It ends with the thread that does this. It serves its API on `listener`, too:
@@ -210,6 +216,7 @@ class HeadProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **self.environment},
                 start_new_session=True,
                 pass_fds=[listener] if listener >= 0 else [],
             )

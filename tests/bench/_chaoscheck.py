@@ -39,7 +39,7 @@ class Checker:
     their BMC."""
 
     def __init__(self, heads: Mapping[str, Path], bmcs: Mapping[str, str]) -> None:
-        self._heads = heads
+        self._heads = dict(heads)
         self._bmcs = bmcs
         self.registers: dict[str, Register] = {}
         self.orders: list[Order] = []
@@ -48,6 +48,10 @@ class Checker:
         self.faults: Counter[str] = Counter()
         self.said: list[str] = []
         self._since: dict[str, Counter[str]] = {}
+
+    def watch(self, head: str, directory: Path) -> None:
+        """A further head is there."""
+        self._heads[head] = directory
 
     def fault(self, kind: str, text: str) -> None:
         """Something that must not be."""

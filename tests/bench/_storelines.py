@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,13 +19,22 @@ CHUNK = 65536
 
 class Line(enum.Enum):
     """How a line is: whole, refused at once, silent both ways, silent towards the head (what it
-    asks for is done, and it is not told), or slow."""
+    asks for is done, and it is not told), slow, or odd: half of what it asks for is done, and the
+    answer is always the same error."""
 
     WHOLE = "whole"
     CUT = "cut"
     SILENT = "silent"
     DEAF = "deaf"
     SLOW = "slow"
+    ODD = "odd"
+
+
+ODD_ANSWER = (
+    b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 58\r\nConnection: close\r\n\r\n"
+    b'{"error":"something that nobody knows","code":99,"odd":[]}'
+)
 
 
 class StoreLines:
@@ -37,6 +47,7 @@ class StoreLines:
         self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.StreamWriter] = set()
         self.line = Line.WHOLE
+        self._turns = itertools.count()
 
     async def start(self) -> None:
         """Begins to listen."""
@@ -62,7 +73,7 @@ class StoreLines:
         """All lines are so from now on; those that are open end where they are cut, and when they
         are whole again: what was kept back does not come late."""
         before, self.line = self.line, line
-        if Line.CUT in (before, line) or line is Line.WHOLE:
+        if {Line.CUT, Line.ODD} & {before, line} or line is Line.WHOLE:
             for writer in self._open:
                 writer.transport.abort()
 
@@ -77,6 +88,12 @@ class StoreLines:
         try:
             if self.line is Line.CUT:
                 return
+            if self.line is Line.ODD and next(self._turns) % 2:
+                await reader.read(CHUNK)
+                writer.write(ODD_ANSWER)
+                await writer.drain()
+                writer.close()
+                return
             with contextlib.suppress(OSError):
                 there, other = await asyncio.open_connection(*where)
                 await asyncio.gather(
@@ -86,7 +103,7 @@ class StoreLines:
         finally:
             self._open.discard(writer)
             for one in (writer, other):
-                if one is not None:
+                if one is not None and not one.is_closing():
                     one.transport.abort()
 
     async def _carry(
@@ -96,6 +113,9 @@ class StoreLines:
             while data := await source.read(CHUNK):
                 if self.line is Line.SLOW:
                     await asyncio.sleep(0.3)
+                if self.line is Line.ODD and towards_head:
+                    to.write(ODD_ANSWER)
+                    return
                 if self.line is Line.SILENT or (self.line is Line.DEAF and towards_head):
                     continue
                 to.write(data)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -215,6 +216,30 @@ async def small(tmp_path: Path) -> AsyncIterator[World]:
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=2m", "none") as disk:
         async with opened(disk) as found:
             yield found
+
+
+_LEADS = """
+import sys
+from pathlib import Path
+from layercake.base.lease import Lease
+from layercake.kraken.errors import InputError
+try:
+    Lease(Path(sys.argv[1]), write=True).set(1.0, 2.0)
+except InputError as error:
+    print(error.message)
+"""
+
+
+@pytest.mark.root
+def test_one_of_several_heads_does_not_begin_on_a_full_disk(tmp_path: Path) -> None:
+    """Its lease is a file in memory: to write where there is no room would end it by a signal."""
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=256k", "none") as disk, full(disk):
+        words = [sys.executable, "-c", _LEADS, str(disk)]
+        done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"cannot write {disk}/lease: No space left on device\n",
+    )
 
 
 @pytest.mark.root

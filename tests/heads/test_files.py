@@ -25,6 +25,7 @@ from layercake.heads.log import Leader, SharedLog, Term
 from layercake.heads.standby import HeadSays
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused
 from layercake.moduleapi.web import WebServer
+from tests.support.disk import nearly_full
 
 ADDRESS = "127.0.0.1"
 
@@ -313,6 +314,36 @@ async def test_a_leader_that_has_changed_files_while_it_was_off_lacks_none(heads
     await again.publish(heads.term)
     again.check()
     await heads.follower.follow(heads.url)
+
+
+async def test_what_changes_by_itself_on_its_way_comes_later_and_is_no_trouble(
+    heads: _Heads,
+) -> None:
+    newest = heads.here / "inventory.git/refs/heads/main"
+    newest.parent.mkdir(parents=True, exist_ok=True)
+    newest.write_text("one")
+    (heads.here / "secrets/new").write_text("x")
+    await heads.leader.publish(heads.term)
+    newest.write_text("two, which is longer")
+    await heads.follower.follow(heads.url)
+    assert heads.follower.mark == heads.leader.mark
+    assert (heads.there / "secrets/new").exists()
+    await heads.leader.publish(heads.term)
+    await heads.follower.follow(heads.url)
+    assert _content(heads.there) == _content(heads.here)
+
+
+async def test_a_leader_whose_disk_is_full_says_so_and_names_files_when_it_is_not(
+    heads: _Heads,
+) -> None:
+    """What was done is answered all the same: who waits for the copies gets no other error."""
+    (heads.here / "secrets/new").touch()
+    before = heads.leader.mark
+    with nearly_full(0), pytest.raises(OperationFailed, match="heads/files: File too large"):
+        await heads.leader.publish(heads.term)
+    assert heads.leader.mark == before
+    await heads.leader.publish(heads.term)
+    assert heads.leader.mark != before
 
 
 def test_a_manifest_is_small_on_the_wire() -> None:

@@ -15,7 +15,7 @@ from layercake.base.lease import Lease, permit_of
 from layercake.fleet.persistence.changes import Changes, TableChange, decode
 from layercake.heads.etcd import Answer, Etcd, OutcomeUnknown, StoreAway, StoreRefused
 from layercake.heads.leadership import MARGIN_S, TTL_S, Deposed, Leadership, Won
-from layercake.heads.log import End, Leader, Seal, SharedLog
+from layercake.heads.log import End, Leader, Seal, SharedLog, Snapshot
 from layercake.kraken.errors import OperationFailed, Refused
 from tests.heads.test_log import ME, OTHER
 from tests.support.collectors import until
@@ -156,7 +156,9 @@ async def test_nobody_says_refused_where_it_cannot_be_known(
     under_way, other = await followed_in_the_middle(leading, members, prefix, tmp_path)
     try:
         end = await other.leads.append(change("theirs"))
-        assert await other.shared.keep_whole(other.leads.term, end.number, end.name, b"whole")
+        assert await other.shared.keep_whole(
+            other.leads.term, Snapshot(end.number, end.name), b"whole"
+        )
         leading.store.lost = 0
         with pytest.raises(OutcomeUnknown, match="cannot say whether this was done"):
             await under_way

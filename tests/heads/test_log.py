@@ -9,7 +9,7 @@ import pytest
 
 from layercake.heads import etcd
 from layercake.heads.etcd import Etcd, StoreAway
-from layercake.heads.log import PART_BYTES, End, Leader, LogState, Seal, SharedLog, Term
+from layercake.heads.log import PART_BYTES, End, Leader, LogState, Seal, SharedLog, Snapshot, Term
 from layercake.kraken.errors import OperationFailed
 from tests.support.etcd import EtcdMembers
 
@@ -72,7 +72,7 @@ async def test_a_leader_that_was_writes_nothing(shared: SharedLog) -> None:
     assert isinstance(refused, LogState)
     assert refused.leader == OTHER
     assert refused.end == end
-    assert not await shared.keep_whole(term, 1, end.name, b"copy")
+    assert not await shared.keep_whole(term, Snapshot(1, end.name), b"copy")
     end = await written(shared, following, end, b"theirs")
     assert [e.data for e in await shared.entries(0, end.number)] == [b"mine", b"theirs"]
 
@@ -98,8 +98,8 @@ async def test_a_whole_copy_takes_the_place_of_older_entries(shared: SharedLog) 
     end = await written(shared, term, end, b"first", os.urandom(2 * PART_BYTES), b"third")
     content = os.urandom(2 * PART_BYTES)
     two = (await shared.entries(1, 2))[0]
-    assert await shared.keep_whole(term, 1, "older", b"older copy")
-    assert await shared.keep_whole(term, two.number, two.name, content)
+    assert await shared.keep_whole(term, Snapshot(1, "older"), b"older copy")
+    assert await shared.keep_whole(term, Snapshot(two.number, two.name), content)
     state = await shared.state()
     assert state.snapshot is not None
     assert await shared.whole(state.snapshot) == content
@@ -113,7 +113,7 @@ async def test_a_member_that_can_read_the_store_learns_nothing(
     secret = b"the password of the BMCs"
     term, end, _ = await lead(shared)
     end = await written(shared, term, end, secret)
-    await shared.keep_whole(term, end.number, end.name, secret)
+    await shared.keep_whole(term, Snapshot(end.number, end.name), secret)
     pairs = await shared.store.read(prefix.encode(), etcd.after(prefix.encode()))
     assert pairs
     assert not any(secret in pair.value for pair in pairs)

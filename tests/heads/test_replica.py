@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import resource
-import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +16,13 @@ import pytest
 from layercake.fleet.persistence import changes, schema
 from layercake.heads import etcd
 from layercake.heads.etcd import Answer, Etcd, StoreAway
-from layercake.heads.log import PART_BYTES, Leader, LogState, Seal, SharedLog, Term
+from layercake.heads.log import PART_BYTES, Leader, LogState, Seal, SharedLog, Snapshot, Term
 from layercake.heads.replica import Ahead, Replica, whole
-from layercake.heads.standby import HeadSays, Standby
+from layercake.heads.standby import HeadSays, Namesake, Standby, keep_saying
 from layercake.kraken.errors import InputError, OperationFailed
 from tests.heads.test_log import lead
 from tests.support.collectors import until
+from tests.support.disk import nearly_full
 
 ME = Leader("head1", "https://192.0.2.1:8443", 0.0)
 TABLES = ("nodes", "documents", "events", "alarms", "audit", "machines", "tpms", "releases", "meta")
@@ -42,13 +41,21 @@ class Writer:
         self.term, self.end, self.lease = await lead(self._shared, ME)
         await self.keep_whole()
 
-    async def write(self, *statements: str) -> None:
+    def set_form(self, version: int) -> None:
+        """Its tables have another form now."""
+        self.db.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(version),))
+        self.db.close()
+        self.db = schema.open_database(self.path, as_it_is=True)
+        self._capture = changes.Capture(self.db)
+
+    async def write(self, *statements: str, schema: int = schema.SCHEMA_VERSION) -> None:
         """One transaction."""
         self.db.execute("BEGIN IMMEDIATE")
         for statement in statements:
             self.db.execute(statement)
         written = self._capture.collect()
         assert written is not None
+        written.schema = schema
         name = os.urandom(8).hex()
         entry = self._shared.sealed(self.end, name, changes.encode(written))
         found = await self._shared.append(self.term, self.end, entry)
@@ -59,7 +66,7 @@ class Writer:
 
     async def keep_whole(self) -> None:
         which, content = whole(self.path)
-        assert await self._shared.keep_whole(self.term, which.number, which.name, content)
+        assert await self._shared.keep_whole(self.term, which, content)
 
 
 def rows(db: sqlite3.Connection) -> dict[str, list[tuple[object, ...]]]:
@@ -197,8 +204,62 @@ async def test_a_log_of_a_newer_version_is_not_followed(
     entry = shared.sealed(writer.end, "newer", changes.encode(newer))
     found = await shared.append(writer.term, writer.end, entry)
     assert not isinstance(found, LogState)
-    with pytest.raises(InputError, match="the leader is of a newer version"):
+    with pytest.raises(InputError, match="a head of a newer version has led"):
         await replica.catch_up(shared, await shared.state())
+
+
+async def test_a_copy_has_the_form_of_the_log_until_a_head_of_its_own_version_leads(
+    tmp_path: Path, shared: SharedLog, writer: Writer
+) -> None:
+    """The head beside it is of the version before: its tables have a column less."""
+    older = schema.SCHEMA_VERSION - 1
+    writer.db.execute("ALTER TABLE tpms DROP COLUMN logs")
+    writer.set_form(older)
+    await writer.keep_whole()
+    replica = Replica(tmp_path / "follower.db")
+    await replica.catch_up(shared, await shared.state())
+    await writer.write("INSERT INTO tpms VALUES ('n1', x'01')", schema=older)
+    for _ in ("it follows", "and does when it is started again"):
+        await replica.catch_up(shared, await shared.state())
+        assert rows(copy_of(tmp_path)) == rows(writer.db)
+        replica.close()
+        replica = Replica(tmp_path / "follower.db")
+    writer.db.execute("ALTER TABLE tpms ADD COLUMN logs BLOB")
+    writer.set_form(schema.SCHEMA_VERSION)
+    await writer.write("INSERT INTO tpms VALUES ('n2', x'02', x'03')")
+    with pytest.raises(OperationFailed, match="the store has no whole copy of schema"):
+        await replica.catch_up(shared, await shared.state())
+    await writer.keep_whole()
+    await writer.write("INSERT INTO tpms VALUES ('n3', x'02', x'03')")
+    await replica.catch_up(shared, await shared.state())
+    replica.close()
+    assert rows(copy_of(tmp_path)) == rows(writer.db)
+
+
+async def test_a_head_of_an_older_version_than_the_last_leader_does_not_lead(
+    tmp_path: Path, shared: SharedLog, writer: Writer
+) -> None:
+    which, content = whole(writer.path)
+    newer = msgspec.structs.replace(which, schema=schema.SCHEMA_VERSION + 1)
+    standby = Standby(shared, tmp_path / "standby.db", ME)
+    waiting = asyncio.create_task(standby.wait_to_lead())
+    await until(lambda: standby.state is not None and not standby.trouble)
+    assert await shared.keep_whole(writer.term, newer, content)
+    await shared.step_down(writer.term)
+    await until(lambda: "a head of a newer version has led" in standby.trouble)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_a_head_says_that_others_need_a_copy_of_its_form(
+    tmp_path: Path, shared: SharedLog, writer: Writer
+) -> None:
+    writer.set_form(1)
+    await writer.keep_whole()
+    await shared.step_down(writer.term)
+    won = await Standby(shared, tmp_path / "standby.db", ME).wait_to_lead()
+    assert not won.has_whole
 
 
 async def test_a_log_without_its_beginning_and_without_a_copy_says_so(
@@ -252,7 +313,7 @@ async def test_a_log_that_was_put_back_while_it_is_followed_is_not_mixed(
     await replica.catch_up(shared, await shared.state())
     # The store is as it was before the second entry, and a leader writes two others.
     assert await shared.keep_whole(
-        writer.term, old.number, old.name, content_of(writer, 1), ends=""
+        writer.term, Snapshot(old.number, old.name), content_of(writer, 1), ends=""
     )
     writer.end = (await shared.state()).end
     writer.db.execute("DELETE FROM nodes WHERE id = 'lost'")
@@ -293,16 +354,10 @@ async def test_a_full_disk_leaves_the_copy_as_it_was(
     await writer.write(NODE.format(row=2, id="b", data=""))
     await writer.keep_whole()
     found = Replica(tmp_path / "follower.db")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))  # as of a disk that is full
-    try:
+    with nearly_full(20_000):
         for _ in range(2):
             with pytest.raises(InputError, match="cannot be written"):
                 await found.catch_up(shared, await shared.state())
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
     assert [row[1] for row in rows(copy_of(tmp_path))["nodes"]] == ["a"]
     await found.catch_up(shared, await shared.state())
     found.close()
@@ -314,12 +369,12 @@ async def test_copies_that_were_begun_take_no_room(
 ) -> None:
     store = shared.store
     before = len(await store.read(prefix.encode(), etcd.after(prefix.encode())))
-    assert not await shared.keep_whole(Term(1, 1), 0, "", b"of a leader that was")
+    assert not await shared.keep_whole(Term(1, 1), Snapshot(0, ""), b"of a leader that was")
     cut = Cut(store.endpoints)
     try:
         own = SharedLog(cut, prefix, Seal(bytes(32)))
         with pytest.raises(StoreAway):
-            await own.keep_whole(writer.term, 0, "", os.urandom(3 * PART_BYTES))
+            await own.keep_whole(writer.term, Snapshot(0, ""), os.urandom(3 * PART_BYTES))
     finally:
         await cut.close()
     assert len(await store.read(prefix.encode(), etcd.after(prefix.encode()))) > before
@@ -389,3 +444,32 @@ async def test_a_head_with_nothing_does_not_lead_where_another_began(
     await until(lambda: "cannot lead: this head has nothing" in standby.trouble)
     standby.promoted = True
     assert (await waiting).term.epoch == 2
+
+
+async def test_two_machines_that_say_that_they_are_one_head_are_found(shared: SharedLog) -> None:
+    """Each of them says so, and stops when the other one is gone; one that was started again finds
+    what it said before, and that is no other machine."""
+    says = HeadSays("head1", "", "1", False, 7, "", 0.0)
+    one, again, two = Namesake(), Namesake(), Namesake()
+    said: list[str] = []
+
+    def saying(who: Namesake) -> asyncio.Task[None]:
+        def about() -> HeadSays:
+            said.append(who.instance)
+            return msgspec.structs.replace(says, instance=who.instance)
+
+        return asyncio.create_task(keep_saying(shared, "head1", about, who))
+
+    async with asyncio.timeout(60):
+        tasks = [saying(one)]
+        while not await shared.published():
+            await asyncio.sleep(0.05)
+        tasks[0].cancel()
+        tasks.append(saying(again))
+        await until(lambda: said.count(again.instance) == 3)
+        assert not again.trouble
+        tasks.append(saying(two))
+        await until(lambda: bool(again.trouble and two.trouble))
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,12 +3,14 @@ people on; it leads when the first is killed, stopped, suspended, or told to han
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 import yaml
 
 from layercake.heads.settings import DIRECTORY, KEY
+from tests.bench._chaosmachines import Versions
 from tests.support.etcd import EtcdMembers, free_ports
 
 LIMIT_S = 90.0
@@ -48,6 +51,8 @@ class HeadOfTwo:
         self.data = directory / self.name
         self.address = f"127.0.0.{number}"
         self.port = ports[0]
+        self.environment: dict[str, str] = {}
+        """What its environment has besides: its version of Layercake."""
         self._log = directory / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         init = ["init", "--data-dir", str(self.data), "--interface", "lo"]
@@ -72,7 +77,10 @@ class HeadOfTwo:
     def start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*LAYERCAKE, "serve", "--data-dir", str(self.data)], stdout=log, stderr=log
+                [*LAYERCAKE, "serve", "--data-dir", str(self.data)],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
             )
 
     def send(self, number: int) -> None:
@@ -258,3 +266,82 @@ def test_without_its_store_a_leader_serves_and_changes_nothing(
         members.start_missing()
     until(lambda: leader.cli("node", "set", "n1", "kernel_args=quiet").returncode == 0)
     assert "quiet" in leader.cli("inventory", "show").stdout
+
+
+class Changes:
+    """Somebody who changes an entry again and again, at whoever leads."""
+
+    def __init__(self, head: HeadOfTwo, urls: str) -> None:
+        self._head = head
+        self._urls = urls
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.acknowledged = 0
+        self.may = {""}
+        """What the entry may be: what was acknowledged last, and what may have been done since."""
+
+    def _run(self) -> None:
+        for number in itertools.count(1):
+            if self._over.is_set():
+                return
+            value = f"change{number}"
+            done = self._head.cli("node", "set", "n1", f"kernel_args={value}", url=self._urls)
+            if done.returncode == 0:
+                self.may = {value}
+                self.acknowledged += 1
+            elif "cannot say whether" in done.stderr or done.returncode == 3:
+                self.may.add(value)
+
+    def more(self) -> None:
+        """Waits until a further one is acknowledged."""
+        seen = self.acknowledged
+        until(lambda: self.acknowledged > seen)
+
+    def __enter__(self) -> Changes:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def trouble(asked: HeadOfTwo, about: HeadOfTwo) -> str:
+    heads = asked.heads().get("heads", ())
+    return next((str(one["trouble"]) for one in heads if one["head"] == about.name), "")
+
+
+def upgrade(head: HeadOfTwo, environment: dict[str, str]) -> None:
+    assert head.end() == 0
+    head.environment = environment
+    head.start()
+    until(head.follows)
+
+
+def test_heads_are_upgraded_one_by_one_while_people_change_things(
+    led: tuple[HeadOfTwo, HeadOfTwo], tmp_path: Path
+) -> None:
+    """The next version keeps its database in another form. As the last test of these two."""
+    leader, follower = led
+    newer = Versions(tmp_path).make_next()
+    with Changes(leader, f"{leader.url},{follower.url}") as changes:
+        upgrade(follower, newer)
+        changes.more()
+        versions = {one["head"]: one["version"] for one in leader.heads()["heads"]}
+        assert versions[leader.name] != versions[follower.name]
+        done = leader.cli("heads", "promote", "--yes", follower.name)
+        assert done.returncode == 0, done.stderr
+        until(follower.leads)
+        changes.more()
+        until(lambda: "a head of a newer version has led" in trouble(follower, leader))
+        refused = follower.cli("heads", "promote", "--yes", leader.name)
+        assert "a head of a newer version has led" in refused.stderr
+        upgrade(leader, newer)
+        assert not trouble(follower, leader)
+        done = follower.cli("heads", "promote", "--yes", leader.name)
+        assert done.returncode == 0, done.stderr
+        until(leader.leads)
+        changes.more()
+    shown = leader.cli("inventory", "show").stdout
+    assert any(f'"{value}"' in shown for value in changes.may), shown
+    assert names(leader) == ["n1", "n2"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -58,6 +59,19 @@ def full(directory: Path) -> Iterator[None]:
         yield
     finally:
         (directory / "filler").unlink()
+
+
+@contextlib.contextmanager
+def nearly_full(most: int) -> Iterator[None]:
+    """As if the disk were full for this process: no file gets longer than so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 @contextlib.contextmanager

@@ -57,9 +57,9 @@ def hint_of(error: sqlite3.Error) -> str:
     )
 
 
-def open_database(path: Path) -> sqlite3.Connection:
-    """The database, of this version's form. Raises InputError for a file that cannot be used, and
-    then leaves it as it is."""
+def open_database(path: Path, *, as_it_is: bool = False) -> sqlite3.Connection:
+    """The database, of this version's form; with `as_it_is` of the form that it has, if it has one.
+    Raises InputError for a file that cannot be used, and then leaves it as it is."""
     try:
         path.touch(mode=0o600)
         path.chmod(0o600)
@@ -69,7 +69,7 @@ def open_database(path: Path) -> sqlite3.Connection:
         ) from None
     db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
-        _prepare(db, path)
+        _prepare(db, path, as_it_is=as_it_is)
     except sqlite3.Error as error:
         db.close()
         raise InputError(f"cannot open {path}: {error}", hint=hint_of(error)) from None
@@ -87,10 +87,7 @@ def check(db: sqlite3.Connection, path: Path) -> int:
         raise InputError(
             f"cannot open {path}: it is damaged: {' '.join(str(found).split())}", hint=RESTORE_HINT
         )
-    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
-        return 0
-    row = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    version = int(row[0]) if row and str(row[0]).isdigit() else 0
+    version = version_of(db)
     if version > SCHEMA_VERSION:
         raise InputError(
             f"cannot open {path}: it was written by a newer Layercake, in schema {version}; this "
@@ -101,8 +98,19 @@ def check(db: sqlite3.Connection, path: Path) -> int:
     return version
 
 
-def _prepare(db: sqlite3.Connection, path: Path) -> None:
+def version_of(db: sqlite3.Connection) -> int:
+    """The version of a database's form, 0 of an empty one. Raises sqlite3.Error."""
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
+        return 0
+    row = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+    return int(row[0]) if row and str(row[0]).isdigit() else 0
+
+
+def _prepare(db: sqlite3.Connection, path: Path, *, as_it_is: bool) -> None:
     version = check(db, path)
+    if version and as_it_is:
+        db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;")
+        return
     if 0 < version < SCHEMA_VERSION:
         _keep_copy(db, path.with_name(f"{path.name}.schema-{version}"))
     db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + _SCHEMA)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import signal
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from layercake.heads.member import Member
 from layercake.kraken.errors import OperationFailed
@@ -36,6 +38,21 @@ def _answers(url: str) -> bool:
         return False
 
 
+def _request_gateway(url: str, path: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(f"{url}/v3/{path}", json.dumps(body).encode())  # noqa: S310
+    with urllib.request.urlopen(request, timeout=READY_S) as answer:  # noqa: S310 (ours)
+        return json.load(answer)
+
+
+def clear(directory: Path) -> None:
+    """Takes away what is in a directory, which may be where a disk is mounted."""
+    for one in directory.iterdir():
+        if one.is_dir():
+            shutil.rmtree(one)
+        else:
+            one.unlink()
+
+
 class EtcdMembers:
     """The members, by number from 0 on."""
 
@@ -54,14 +71,15 @@ class EtcdMembers:
         self._directory = directory
         self.endpoints = [member.client_url for member in self.members]
 
-    def start(self, *numbers: int) -> None:
-        """Starts members, all if none is named, each with what it has on its disk."""
+    def start(self, *numbers: int, existing: bool = False) -> None:
+        """Starts members, all if none is named, each with what it has on its disk; `existing`:
+        without anything, as one that was taken in (`replace`)."""
         peers = {member.name: member.peer_url for member in self.members}
         for number in numbers or range(len(self.members)):
             member = self.members[number]
             with (self._directory / f"{member.name}.log").open("ab") as output:
                 self._processes[number] = subprocess.Popen(
-                    member.command(peers, existing=False), stdout=output, stderr=output
+                    member.command(peers, existing=existing), stdout=output, stderr=output
                 )
 
     def start_missing(self) -> None:
@@ -85,6 +103,36 @@ class EtcdMembers:
             process = self._processes.pop(number)
             process.kill()
             process.wait()
+
+    def answers(self, number: int) -> bool:
+        """Whether a member is well."""
+        return _answers(self.members[number].client_url)
+
+    def runs(self, number: int) -> bool:
+        """Whether a member that was started has not ended by itself."""
+        return self._processes[number].poll() is None
+
+    def replace(self, number: int) -> None:
+        """Takes a member out, and another one in its place that has nothing yet. Raises
+        OperationFailed."""
+        member = self.members[number]
+        self.kill(number)
+        other = self.members[(number + 1) % len(self.members)].client_url
+        for one in _request_gateway(other, "cluster/member/list", {})["members"]:
+            if member.peer_url in one["peerURLs"]:
+                _request_gateway(other, "cluster/member/remove", {"ID": one["ID"]})
+        clear(member.directory)
+        end = time.monotonic() + READY_S
+        while True:
+            try:
+                _request_gateway(other, "cluster/member/add", {"peerURLs": [member.peer_url]})
+                break
+            except OSError as error:  # it has not heard of the others for long enough
+                if time.monotonic() > end:
+                    raise OperationFailed(f"cannot replace {member.name}: {error}") from None
+                time.sleep(0.2)
+        self.start(number, existing=True)
+        self.wait(number)
 
     def suspend(self, number: int) -> None:
         """Stops a member where it is (SIGSTOP)."""
