@@ -31,6 +31,7 @@ from layercake.head.settings import Settings
 from layercake.head.site_settings import SITE, SiteSettings
 from layercake.head.standby import StandbyServer
 from layercake.heads.copying import HeadLink
+from layercake.heads.floating.keeper import take_away
 from layercake.heads.site import SharedSite
 from layercake.kraken.errors import InputError, LayercakeError
 from layercake.notify import Notifier
@@ -140,6 +141,7 @@ async def _stand_by(
     notifier: Notifier,
 ) -> bool:
     """Follows the head that leads. Whether this one leads now; False if it is to stop."""
+    take_away(settings.floating_addresses)
     server = StandbyServer(settings, authority, site)
     await server.start()
     here = asyncio.get_running_loop()

@@ -252,7 +252,7 @@ class PxeService(Service):
         self._forwarder = Forwarder(wanted, conf.address, self._clock)
         self._names = Names(conf, int(time.time()), self.dynamic.near)
         try:
-            for own in conf.heads:
+            for own in conf.listens:
                 self._open(
                     DnsServer(conf.at(own), self._names, self._forwarder, recorder, self._clock)
                 )
@@ -269,7 +269,7 @@ class PxeService(Service):
             def near(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
                 return nodes(address) or self.dynamic.near(address)
 
-            for own in conf.heads:
+            for own in conf.listens:
                 self._open(NtpServer(conf.at(own), near, recorder))
         except OperationFailed as error:
             recorder.note(Note("", events.NO_TIME, f"{error} (hint: {error.hint})"))

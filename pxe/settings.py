@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from layercake.base.datagrams import free_bind
 from layercake.base.packets.ntp import PORT
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import NEWER, Check, Mistake, text
@@ -171,6 +172,7 @@ class Settings:
     names: DnsSettings
     ntp_port: int = 0
     more: tuple[HeadAddress, ...] = ()
+    floating: tuple[HeadAddress, ...] = ()
     dhcp: DhcpMode = "serve"
     dhcp_servers: frozenset[bytes] = frozenset()
 
@@ -206,6 +208,7 @@ class Settings:
             dhcp=boot.dhcp,
             dhcp_servers=frozenset(map(packed, boot.dhcp_servers)),
             more=tuple(_usable(more) for more in site.more),
+            floating=tuple(site.floating),
         )
 
     @property
@@ -264,15 +267,31 @@ class Settings:
         return ipaddress.ip_network(f"{self.address}/{self.prefix}", strict=False)
 
     @property
+    def listens(self) -> list[HeadAddress]:
+        """Where the head answers: its own addresses, and those that float."""
+        return [*self.heads, *self.floating]
+
+    @property
+    def bind_options(self) -> tuple[tuple[int, int, int], ...]:
+        """The socket options for binding the address: it may come later."""
+        floats = self.address in [one.address for one in self.floating]
+        return (free_bind(self.address),) if floats else ()
+
+    @property
+    def _floating_here(self) -> tuple[str, ...]:
+        """The address, if there is one, that whichever head leads has in this network."""
+        return tuple(one.address for one in self.floating if one.network == self.network)
+
+    @property
     def told_ntp(self) -> tuple[str, ...]:
         """The time servers that nodes are told whose network has none of its own: the head, if it
         serves where everybody asks."""
-        return (self.address,) if self.ntp_port == PORT else ()
+        return (*self._floating_here, self.address) if self.ntp_port == PORT else ()
 
     @property
     def told_dns(self) -> tuple[str, ...]:
         """The DNS servers that nodes are told whose network has none of its own."""
-        return (self.address,) if self.names.serve else self.dns
+        return (*self._floating_here, self.address) if self.names.serve else self.dns
 
     @property
     def told_domain(self) -> str:

@@ -88,8 +88,12 @@ class ApiSettings(SocketSettings, Protocol):
         """The head's addresses, the first one first."""
 
     @property
-    def api_listen(self) -> str | None:
-        """The address that it is served on; None: all of the head's."""
+    def listens(self) -> Sequence[str]:
+        """The addresses that it is served on."""
+
+    @property
+    def listens_too(self) -> Sequence[str]:
+        """Further ones, which the machine may not have yet."""
 
     @property
     def api_port(self) -> int:
@@ -151,8 +155,9 @@ class Api:
         network = self._server(Limits().beside(settings.addresses), local=False)
         await people.open(listen(settings), local=True, relief=network.evict)
         await asyncio.to_thread(self._authority.renew, *settings.certificate_names)
-        listen_on = [settings.api_listen] if settings.api_listen else list(settings.addresses)
-        own = tcp_listener.bound_sockets(listen_on, settings.api_port)
+        own = tcp_listener.bound_sockets(
+            [*settings.listens, *settings.listens_too], settings.api_port, settings.listens_too
+        )
         await network.open(*own, *self._inherited, context=pki.serving(self._authority))
         self._access.opened(self.port)
 

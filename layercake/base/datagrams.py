@@ -16,6 +16,8 @@ from typing import Any
 SO_RCVBUFFORCE = 33
 BUFFER_BYTES = 8 << 20
 """What the kernel keeps while the loop is busy: a rack that is switched on speaks all at once."""
+_IP_FREEBIND = 15
+_IPV6_FREEBIND = 78
 LATE_S = 0.1
 LATE_SLICE_S = 0.002
 """From here on what has come waits too long: who is not answered says it again, and there is only
@@ -29,6 +31,16 @@ def _reserve_buffer(made: socket.socket) -> None:
         made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
     except PermissionError:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+
+
+def free_bind(address: str) -> tuple[int, int, int]:
+    """The socket option by which an address can be bound that this machine does not have yet
+    (ip(7), IP_FREEBIND)."""
+    return (
+        (socket.IPPROTO_IPV6, _IPV6_FREEBIND, 1)
+        if ":" in address
+        else (socket.IPPROTO_IP, _IP_FREEBIND, 1)
+    )
 
 
 class DatagramServer:

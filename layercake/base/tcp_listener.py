@@ -15,10 +15,11 @@ import resource
 import socket
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from layercake.base.datagrams import free_bind
 from layercake.base.packets.dropped_sources import DROPPED_S, DroppedSources
 from layercake.base.quotas import RateLimiter, SlotPool
 
@@ -467,9 +468,12 @@ def connection_of(transport: asyncio.Transport | None) -> Connection | None:
     return protocol if isinstance(protocol, Connection) else None
 
 
-def bound_sockets(addresses: list[str], port: int) -> list[socket.socket]:
-    """TCP sockets for `TcpListener.open`, all of one port, also where that is 0. Raises OSError
-    with the address as its `filename`."""
+def bound_sockets(
+    addresses: Sequence[str], port: int, floating: Collection[str] = ()
+) -> list[socket.socket]:
+    """TCP sockets for `TcpListener.open`, all of one port, also where that is 0. The machine need
+    not have those addresses that are `floating`. Raises OSError with the address as its
+    `filename`."""
     sockets: list[socket.socket] = []
     for address in addresses:
         sock = socket.socket(
@@ -478,6 +482,8 @@ def bound_sockets(addresses: list[str], port: int) -> list[socket.socket]:
         sockets.append(sock)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if address in floating:
+                sock.setsockopt(*free_bind(address))
             sock.bind((address, port))
         except OSError as error:
             for listener in sockets:

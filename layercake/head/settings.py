@@ -8,7 +8,6 @@ own modules and holds theirs.
 from __future__ import annotations
 
 import ipaddress
-import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,14 +30,15 @@ from layercake.features.remote.settings import FanOutSettings
 from layercake.features.webhooks.settings import MailSettings, WebhookSettings
 from layercake.head import modules
 from layercake.head.addresses import reached_at
+from layercake.heads.floating.settings import mistakes as floating_mistakes
 from layercake.heads.settings import HeadsSettings
 from layercake.inventory import structs
 from layercake.inventory.problems import InventoryErrors, Problems
-from layercake.inventory.yaml_marks import Table
+from layercake.inventory.yaml_marks import Listing, Table
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.fields import NEWER, Check, Mistake, text
+from layercake.moduleapi.fields import NEWER, Check, Mistake, https_url, text
 from layercake.moduleapi.module import Module, Site
-from layercake.moduleapi.network import HeadAddress, fits
+from layercake.moduleapi.network import HeadAddress, addresses, fits, is_host
 from layercake.modules.declared import SiteModule
 
 FILE_NAME = "config.yaml"
@@ -70,38 +70,6 @@ def ipv4_list(value: object) -> list[str]:
             f"expected a list of IPv4 addresses, found {describe(value)}", "such as [10.0.0.1]"
         )
     return [ipv4(word) for word in value]
-
-
-_SERVER = re.compile(
-    r"https://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*))"
-    r"(?::(?P<port>[0-9]{1,5}))?"
-)
-
-
-def https_url(value: object) -> str:
-    """The URL of a server, without a path, or nothing. Its host is an IP address or an ASCII name:
-    it goes into a certificate."""
-    word = text(value).rstrip("/")
-    if word and not _is_server(word):
-        raise Mistake(
-            f"{word!r} is not the URL of a server: https://, an IP address or a name of ASCII "
-            "letters, digits, '-', '_' and '.', and perhaps a port from 1 to 65535",
-            "such as https://head.example.org:8443",
-        )
-    return word
-
-
-def _is_server(word: str) -> bool:
-    found = _SERVER.fullmatch(word)
-    if found is None or not 1 <= int(found["port"] or 443) <= 65535:
-        return False
-    address = found["six"] or found["host"]
-    if found["six"] or re.fullmatch(r"[0-9.]+", address):
-        try:
-            ipaddress.ip_address(address)
-        except ValueError:
-            return False
-    return True
 
 
 class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -151,6 +119,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, HeadAddress],
         Meta(description="More networks of nodes that the head is in, by a name for people."),
     ] = {}
+    floating_addresses: Annotated[
+        tuple[str, ...],
+        Check(addresses),
+        Meta(
+            description="Addresses that the head has which leads, beside its own: at most one in "
+            "each network that the heads are in."
+        ),
+    ] = ()
     socket: Annotated[
         str, Meta(description="The Unix socket for this machine's administrator.")
     ] = "/run/layercake/api.sock"
@@ -256,7 +232,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def certificate_names(self) -> list[str]:
         """The addresses and names that the head's certificate is for."""
         host = urlsplit(self.dashboard_url).hostname
-        return [*self.addresses, *([host] if host else [])]
+        return [*self.addresses, *self.floating_addresses, *([host] if host else [])]
 
     @property
     def network(self) -> str:
@@ -272,9 +248,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     @property
+    def floating(self) -> list[HeadAddress]:
+        """The addresses of the head that leads, each in a network that the head is in."""
+        return [
+            msgspec.structs.replace(own, address=address)
+            for own in self.own_networks
+            for address in self.floating_addresses
+            if is_host(address, own.network)
+        ]
+
+    @property
     def addresses(self) -> list[str]:
         """The head's addresses, the first one first."""
         return [own.address for own in self.own_networks]
+
+    @property
+    def listens(self) -> list[str]:
+        """The addresses that a head listens on for people and nodes."""
+        return [self.api_listen] if self.api_listen else self.addresses
+
+    @property
+    def listens_too(self) -> list[str]:
+        """Those that the head which leads listens on besides; it may not have them yet."""
+        return [] if self.api_listen else list(self.floating_addresses)
 
     @property
     def agent_addresses(self) -> list[str]:
@@ -288,12 +284,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def beside_nodes(self) -> list[str]:
-        """The head's addresses with the length of their prefixes; none for a head on loopback,
-        which is in no network of nodes."""
+        """The head's addresses with the length of their prefixes, those that float as such of one
+        address; none for a head on loopback, which is in no network of nodes."""
+        floating = [str(ipaddress.ip_interface(address)) for address in self.floating_addresses]
         return (
             []
             if ipaddress.IPv4Address(self.address).is_loopback
-            else [str(own) for own in self.own_networks]
+            else [*(str(own) for own in self.own_networks), *floating]
         )
 
     def site(self, data_dir: Path) -> Site:
@@ -308,6 +305,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             sync_address=f"{self.address}:{self.sync.port}",
             data_dir=str(data_dir),
             more=list(self.more_networks.values()),
+            floating=self.floating,
         )
 
     def secrets_in(self, data_dir: Path) -> Path:
@@ -349,6 +347,7 @@ def load(data_dir: Path) -> Settings:
         problems.add(mark, "sync.dead_s must be above sync.hello_s", "three times hello_s is usual")
     if own is not None:
         _apart(root, own, problems)
+        _check_floating(root, own, problems)
     if (
         own is not None
         and own.secrets
@@ -401,6 +400,16 @@ def _apart(root: Table, settings: Settings, problems: Problems) -> None:
                 )
 
 
+def _check_floating(root: Table, settings: Settings, problems: Problems) -> None:
+    """The head that leads can have the addresses that float."""
+    floating = () if problems.found else settings.floating_addresses
+    entry = root.entries.get("floating_addresses")
+    listed = entry.value.items if entry and isinstance(entry.value, Listing) else []
+    own = settings.own_networks
+    for number, message, hint in floating_mistakes(floating, own, [settings.gateway]):
+        problems.add(listed[number].mark, message, hint)
+
+
 _NEWER = (
     "more_networks",
     "socket_group",
@@ -421,6 +430,7 @@ _NEWER = (
     "heads",
     "dashboard_url",
     "simulated",
+    "floating_addresses",
 )
 """Settings that a head of version 0.1 does not know: written only where they are not as usual, so
 that a site can go back."""

@@ -41,10 +41,7 @@ class StandbyServer:
         await people.open(listen(settings), local=True)
         self._authority.renew(*settings.certificate_names)
         network = self._server(Limits().beside(settings.addresses), self._serve_network)
-        own = tcp_listener.bound_sockets(
-            [settings.api_listen] if settings.api_listen else list(settings.addresses),
-            settings.api_port,
-        )
+        own = tcp_listener.bound_sockets(settings.listens, settings.api_port)
         await network.open(*own, context=pki.serving(self._authority))
 
     async def stop(self) -> None:

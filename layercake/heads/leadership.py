@@ -99,8 +99,13 @@ class Leadership:
         """This head's name."""
         return self._me.head
 
+    @property
+    def leads_until(self) -> float:
+        """Until when (boottime) it surely leads, if it hears nothing more; 0 if it does not."""
+        return 0.0 if self._over else self._ends - MARGIN_S
+
     def _set_power(self) -> None:
-        self._power.set(self.acts_from, 0.0 if self._over else self._ends - MARGIN_S)
+        self._power.set(self.acts_from, self.leads_until)
 
     # -- the lease
 

@@ -103,6 +103,8 @@ class SharedSite:
         self.before_files: Callable[[], None] = lambda: None
         """Called, in a thread, before a leader looks at its files."""
         self._namesake = Namesake()
+        self.give_up_addresses: Callable[[], None] = lambda: None
+        """Called, in the store's loop, as it leads no more, and before another one can."""
         self._whole_bytes = 0
         self._whole_at = 0
         self.lost = ""
@@ -125,6 +127,7 @@ class SharedSite:
 
         def over(why: str) -> None:
             self.lost = why
+            self.give_up_addresses()
             log.error("this head leads no more: %s", why)
             here.call_soon_threadsafe(lost)
 
@@ -171,6 +174,11 @@ class SharedSite:
     def epoch(self) -> int:
         """In which epoch this head leads, 0 if it does not."""
         return self.leadership.epoch if self.leadership is not None else 0
+
+    @property
+    def leads_until(self) -> float:
+        """Until when (CLOCK_BOOTTIME) this head surely leads, 0 if it does not."""
+        return self.leadership.leads_until if self.leadership is not None else 0.0
 
     @property
     def why_not(self) -> str:

@@ -51,8 +51,9 @@ def networks(
     entries: Mapping[str, Entry], problems: Problems, heads: Sequence[str]
 ) -> dict[str, Network]:
     """The section `networks`. `heads` are the head's addresses with the length of their prefixes,
-    the first one first; none if it has none with nodes. What is wrong with a network goes to
-    `problems`, and it is left out."""
+    the first one first; none if it has none with nodes. Those that whichever head leads has have
+    the length of a single address: nodes are not told to use them. What is wrong with a network
+    goes to `problems`, and it is left out."""
     if len(entries) > MAX_NETWORKS:
         last = list(entries.values())[MAX_NETWORKS]
         problems.add(last.key_mark, f"more than {MAX_NETWORKS} networks")
@@ -136,7 +137,7 @@ def _beside_head(
     """Networks that the head is in may be named, as they are; nodes of any other one need a way to
     the head."""
     subnet = ipaddress.ip_network(network.subnet)
-    addresses = [str(own.ip) for own in heads]
+    addresses = [str(own.ip) for own in heads if own.network.num_addresses > 1]
     if network.head is not None and network.head not in addresses:
         problems.add(
             entry.key_mark,

@@ -31,6 +31,7 @@ from layercake.kernel.membership import Membership
 from layercake.kernel.running import RunningFeatures
 from layercake.kernel.slices import slowly
 from layercake.kraken.errors import DeclarationError
+from layercake.moduleapi.network import HeadAddress
 from layercake.modules.manual_power import ManualPower
 from layercake.modules.side import ModuleSide
 
@@ -55,6 +56,10 @@ class SiteSettings(Protocol):
     @property
     def beside_nodes(self) -> Sequence[str]:
         """These with the length of their prefixes, as far as nodes are beside them."""
+
+    @property
+    def floating(self) -> Sequence[HeadAddress]:
+        """The addresses of the head that leads, beside its own."""
 
     @property
     def certificate_names(self) -> Sequence[str]:

@@ -147,6 +147,38 @@ def _of_host(number: int, word: str) -> str:
     return word
 
 
+_SERVER = re.compile(
+    r"https://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*))"
+    r"(?::(?P<port>[0-9]{1,5}))?"
+)
+
+
+def https_url(value: object) -> str:
+    """The URL of a server, without a path, or nothing. Its host is an IP address or an ASCII name:
+    it goes into a certificate."""
+    word = text(value).rstrip("/")
+    if word and not _is_server(word):
+        raise Mistake(
+            f"{word!r} is not the URL of a server: https://, an IP address or a name of ASCII "
+            "letters, digits, '-', '_' and '.', and perhaps a port from 1 to 65535",
+            "such as https://head.example.org:8443",
+        )
+    return word
+
+
+def _is_server(word: str) -> bool:
+    found = _SERVER.fullmatch(word)
+    if found is None or not 1 <= int(found["port"] or 443) <= 65535:
+        return False
+    address = found["six"] or found["host"]
+    if found["six"] or re.fullmatch(r"[0-9.]+", address):
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            return False
+    return True
+
+
 def host_ip(word: str) -> str:
     """A host's IP address, of either kind."""
     return ipv6(word) if ":" in word else ipv4(word)

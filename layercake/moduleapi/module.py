@@ -240,7 +240,8 @@ class Goals:
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
     """What every module's process is told of the head: its addresses on the nodes' network, and
-    where its data are. `more` are the further networks that it is in."""
+    where its data are. `more` are the further networks that it is in, `floating` the addresses that
+    the head has which leads, beside its own: whoever binds one may not have it yet."""
 
     interface: str
     address: str
@@ -251,6 +252,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     sync_address: str
     data_dir: str
     more: list[HeadAddress] = []
+    floating: list[HeadAddress] = []
 
     @property
     def heads(self) -> list[HeadAddress]:

@@ -70,10 +70,11 @@ class DnsServer:
         """Starts to answer. Raises OperationFailed."""
         where = (self._settings.address, self._settings.names.port)
         try:
-            self._server.open(where)
+            self._server.open(where, *self._settings.bind_options)
             if self._server.socket is not None:
                 self._sendto = self._server.socket.sendto
-            self._streams.open(where)
+            floating = [one.address for one in self._settings.floating]
+            self._streams.open(where, floating)
         except OSError as error:
             self.close()
             raise OperationFailed(

@@ -4,7 +4,7 @@ stretch."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from layercake.base.tcp_listener import (
     Connection,
@@ -40,13 +40,13 @@ class StreamServer:
         self._listener: TcpListener | None = None
         self._there: set[_Conversation] = set()
 
-    def open(self, address: tuple[str, int]) -> None:
-        """Raises OSError."""
+    def open(self, address: tuple[str, int], floating: Collection[str] = ()) -> None:
+        """Listens; the machine may get an address later that is `floating`. Raises OSError."""
         listener = TcpListener(
             lambda: _Conversation(self._answer, self._client, self._there),
             LIMITS.beside([address[0]]),
         )
-        listener.open(*bound_sockets([address[0]], address[1]))
+        listener.open(*bound_sockets([address[0]], address[1], floating))
         self._listener = listener
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ class NtpServer:
         """Starts to answer. Raises OperationFailed."""
         where = (self._settings.address, self._settings.ntp_port)
         try:
-            self._server.open(where)
+            self._server.open(where, *self._settings.bind_options)
         except OSError as error:
             raise OperationFailed(
                 f"cannot answer SNTP at {where[0]}:{where[1]}: {error.strerror}",

@@ -23,10 +23,13 @@ Found = TypeVar("Found")
 
 
 class SiteOfHeads:
-    """The machines of a site by name: the first head is at 127.7.0.1, and so on."""
+    """The machines of a site by name: the first head is at 127.7.0.1, and so on; all on one
+    interface."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, network: str = "127.7.0", interface: str = "lo") -> None:
         self.directory = directory
+        self._network = network
+        self._interface = interface
         self.namespace = f"heads-{os.getpid()}"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._addresses: dict[str, str] = {}
@@ -48,7 +51,7 @@ class SiteOfHeads:
 
     def address(self, name: str) -> str:
         """The address of a machine, which it keeps."""
-        return self._addresses.setdefault(name, f"127.7.0.{len(self._addresses) + 1}")
+        return self._addresses.setdefault(name, f"{self._network}.{len(self._addresses) + 1}")
 
     def socket(self, name: str) -> Path:
         """The socket of a head."""
@@ -135,13 +138,20 @@ class SiteOfHeads:
 
     def init(self, name: str, *more: object) -> str:
         """`layercake init` on a machine."""
-        words = ("--interface", "lo", "--address", self.address(name), "--no-boot", "--yes")
+        words = (
+            "--interface",
+            self._interface,
+            "--address",
+            self.address(name),
+            "--no-boot",
+            "--yes",
+        )
         socket = ("--set", f"socket={self.socket(name)}")
         return self.output("init", "--data-dir", self.data(name), *words, *socket, *more)
 
-    def begin(self, name: str) -> None:
-        """Makes the first head."""
-        self.init(name)
+    def begin(self, name: str, *more: object) -> None:
+        """Makes the first head, with more options of `layercake init`."""
+        self.init(name, *more)
         self.output("heads", "begin", "--data-dir", self.data(name), "--name", name, "--yes")
         self.start("store", name)
         self.start("serve", name)

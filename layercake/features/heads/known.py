@@ -12,6 +12,7 @@ from layercake.fleet import events
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.site_heads import SiteHead, SiteHeads
 from layercake.fleet.store import Store
+from layercake.heads.floating.keeper import FloatingAddresses
 from layercake.heads.site import SharedSite
 from layercake.heads.troubles import Troubles, troubles_of
 from layercake.kraken.errors import LayercakeError
@@ -26,9 +27,15 @@ class KnownHeads:
     """Follows the heads of the site while this one leads."""
 
     def __init__(
-        self, site: SharedSite | None, heads: SiteHeads, store: Store, database: Database
+        self,
+        site: SharedSite | None,
+        heads: SiteHeads,
+        store: Store,
+        database: Database,
+        floating: FloatingAddresses,
     ) -> None:
         self._site = site
+        self._floating = floating
         self._heads = heads
         self._store = store
         self._database = database
@@ -65,8 +72,10 @@ class KnownHeads:
 
     @property
     def troubles(self) -> list[str]:
-        """What is wrong with the heads and their store, and has been for a while."""
-        return [f"{text}; see `layercake heads`" for text in self._troubles.lasting]
+        """What is wrong with the heads and their store, and has been for a while; and with their
+        floating addresses."""
+        lasting = [f"{text}; see `layercake heads`" for text in self._troubles.lasting]
+        return [*lasting, *self._floating.troubles]
 
     def _record_change(self, lasting: list[str]) -> None:
         if lasting:

@@ -29,6 +29,7 @@ class AddressCheck:
         self._networks = networks
         self._declared = declared
         self._head_network = ipaddress.ip_interface(heads[0]).network if heads else None
+        self._heads = {str(ipaddress.ip_interface(own).ip) for own in heads}
         self._subnets = Subnets({name: network.subnet for name, network in networks.items()})
         self._guests = {
             name: parsed(network.guests) for name, network in networks.items() if network.guests
@@ -48,12 +49,12 @@ class AddressCheck:
                 f"node {node.name}: {reason}",
                 "declare its network under networks, or correct the address",
             )
-        self._check_guests(ip.value, network, node.name, ip.mark)
+        self._check_others(ip.value, network, node.name, ip.mark)
         return network
 
-    def check_guests(self, ip: str, node: str, mark: Mark) -> None:
-        """Reports an address of a node that guests may get."""
-        self._check_guests(ip, self._subnets.of(ip), node, mark)
+    def check_others(self, ip: str, node: str, mark: Mark) -> None:
+        """Reports an address of a node that the head has, or that guests may get."""
+        self._check_others(ip, self._subnets.of(ip), node, mark)
 
     def _check_stated(self, node: MergedNode, network: str, ip: Field, stated: Field) -> None:
         """Reports a network that a node names, and that it is not in."""
@@ -72,14 +73,19 @@ class AddressCheck:
                 f"that one has {known.subnet}",
             )
 
-    def _check_guests(self, ip: str, network: str, node: str, mark: Mark) -> None:
-        """An address that guests may get is nobody else's. A range that has some of them is one
-        mistake."""
-        if (
-            network in self._guests
-            and within(ip, self._guests[network])
-            and mark not in self._reported
-        ):
+    def _check_others(self, ip: str, network: str, node: str, mark: Mark) -> None:
+        """An address of the head's, or that guests may get, is nobody else's. A range that has some
+        of them is one mistake."""
+        if mark in self._reported:
+            return
+        if ip in self._heads:
+            self._report(
+                mark,
+                f"node {node}: {ip} is an address of the head",
+                "correct the address, or address, more_networks or floating_addresses in "
+                "config.yaml",
+            )
+        elif network in self._guests and within(ip, self._guests[network]):
             self._report(
                 mark,
                 f"node {node}: {ip} is for guests of network {network}",

@@ -135,7 +135,7 @@ class PartReader:
                 unique.what, unique.value, node.name, mark, unique.shown, shared=unique.shared
             )
             if unique.ip:
-                self._addresses.check_guests(unique.ip, node.label, mark)
+                self._addresses.check_others(unique.ip, node.label, mark)
         return built
 
 

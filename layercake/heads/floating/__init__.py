@@ -1,0 +1,1 @@
+"""Addresses that the head which leads has, and no other."""
