@@ -99,6 +99,11 @@ class Leadership:
         """This head's name."""
         return self._me.head
 
+    @property
+    def lease_s(self) -> float:
+        """For how many seconds its lease lasts if it is not renewed."""
+        return max(0.0, self._ends - boottime())
+
     def _set_power(self) -> None:
         self._power.set(self.acts_from, 0.0 if self._over else self._ends - MARGIN_S)
 

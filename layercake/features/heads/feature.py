@@ -13,10 +13,10 @@ from layercake.kernel.kernel import Kernel
 
 
 def _start(kernel: Kernel) -> Running:
-    known = KnownHeads(kernel.site, kernel.heads, kernel.store, kernel.database)
+    known = KnownHeads(kernel.site, kernel.heads, kernel.store, kernel.database, kernel.clock)
     site = kernel.site
     if site is None:
-        alone = HeadChanges(None, None, kernel.store)
+        alone = HeadChanges(None, known, kernel.store)
         return Running(
             (alone, known), prepare=known.load, loops=(known.run,), routes=(HeadRoutes(alone),)
         )
@@ -30,7 +30,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.settings.people_url,
         known.forget,
     )
-    heads = HeadChanges(site, membership, kernel.store)
+    heads = HeadChanges(membership, known, kernel.store)
     return Running(
         (heads, known),
         prepare=known.load,

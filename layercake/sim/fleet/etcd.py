@@ -11,7 +11,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from layercake.heads.member import Member
+from layercake.heads.member import QUOTA_BYTES, Member
 from layercake.kraken.errors import OperationFailed
 
 NAMES = ("one", "two", "three")
@@ -39,7 +39,7 @@ def _answers(url: str) -> bool:
 class EtcdMembers:
     """The members, by number from 0 on."""
 
-    def __init__(self, directory: Path, count: int = 3) -> None:
+    def __init__(self, directory: Path, count: int = 3, quota_bytes: int = QUOTA_BYTES) -> None:
         ports = free_ports(2 * count)
         self.members = [
             Member(
@@ -47,6 +47,7 @@ class EtcdMembers:
                 directory / name,
                 f"http://127.0.0.1:{ports[2 * i]}",
                 f"http://127.0.0.1:{ports[2 * i + 1]}",
+                quota_bytes=quota_bytes,
             )
             for i, name in enumerate(NAMES[:count])
         ]
