@@ -11,6 +11,7 @@ from layercake.base.text import nearest
 from layercake.check.bmcs import bmc, bmc_boot, bmc_clock
 from layercake.check.cards import cards
 from layercake.check.finding import Check, Result, error
+from layercake.check.heads import heads
 from layercake.check.network import interface, routing
 from layercake.check.resources import certificates, disk, limits, reason, time
 from layercake.check.serving import http_files, packet_filter, tftp
@@ -39,6 +40,7 @@ CHECKS: tuple[Check, ...] = (
     certificates,
     disk,
     limits,
+    heads,
 )
 """In the order in which they are told."""
 

@@ -29,6 +29,12 @@ HEADS_UNWELL = EventKind(
     "Something is wrong with the other heads, or with the store that they share; nothing may be "
     "left to take over.",
 )
+HEADS_ROOM = EventKind(
+    "heads.store-freed",
+    _W,
+    "The store of the heads was full: nothing could be changed. What is not needed any more was "
+    "given back, and it has room again.",
+)
 HEADS_WELL = EventKind("heads.well", _I, "The heads and their store are well again.")
 HEAD_SLOW = EventKind(
     "head.slow",
@@ -356,6 +362,7 @@ EVENTS: tuple[EventKind, ...] = (
     HEAD_LEADS,
     HEAD_HANDS_OVER,
     HEADS_UNWELL,
+    HEADS_ROOM,
     HEADS_WELL,
     HEAD_INVITED,
     HEAD_JOINED,

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
+from layercake import __version__
 from layercake.agents import pki
 from layercake.agents.pki import Authority
 from layercake.api.local import by_peer, listen
@@ -15,6 +16,7 @@ from layercake.api.route import SMALL_BODY
 from layercake.base import tcp_listener
 from layercake.base.tcp_listener import Limits
 from layercake.base.text import parse_json
+from layercake.features.nodes.lists.metrics import KIND, Page
 from layercake.head.settings import Settings
 from layercake.heads.site import SharedSite
 from layercake.kraken.errors import LayercakeError, Refused
@@ -23,6 +25,7 @@ from layercake.moduleapi.web import WebServer, body_of
 
 log = logging.getLogger("layercake.heads")
 OF_NODES = "/node/"
+METRICS = "/v1/metrics"
 
 
 class StandbyServer:
@@ -62,6 +65,8 @@ class StandbyServer:
             return web.Response(
                 body=msgspec.json.encode(await self._site.view()), content_type="application/json"
             )
+        if request.path == METRICS and request.method == "GET":
+            return self._metrics()
         if request.path == "/v1/heads/promote" and request.method == "POST":
             try:
                 return await self._keep_own(request)
@@ -96,12 +101,29 @@ class StandbyServer:
             if request.transport is not None:
                 request.transport.abort()
             return web.Response(status=503)
+        if request.path == METRICS and request.method == "GET":
+            return self._metrics()
         leader = self._site.leader
         if leader is None or leader.head == self._site.name:
             return self._follows()
         where = urlsplit(leader.url)
         away = request.url.with_scheme(where.scheme).with_host(where.hostname or "")
         raise web.HTTPTemporaryRedirect(str(away.with_port(where.port)))
+
+    def _metrics(self) -> web.Response:
+        """The numbers of a head that follows: who is sent to the leader instead would take those of
+        the leader for this head's. They are no more than what anybody is told who is refused."""
+        own = {"head": self._site.name}
+        page = Page()
+        page.add("info", "gauge", "The version of the head.", [({"version": __version__}, 1)])
+        page.add("heads_leader", "gauge", "Whether a head leads the site.", [(own, 0)])
+        page.add(
+            "heads_behind_seconds",
+            "gauge",
+            "For how long a head lacks an entry of the log.",
+            [(own, self._site.standby.behind_s)],
+        )
+        return web.Response(text=page.text(), headers={"Content-Type": KIND})
 
     def _follows(self) -> web.Response:
         leader = self._site.leader

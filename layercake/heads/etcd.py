@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import ssl
 from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -28,13 +30,21 @@ WATCH_S = 60.0
 ANSWER_BYTES = 64 << 20
 """A page of the log may be so large; etcd's own limit for one value is 1.5 MiB."""
 _HINTS = {
-    "mvcc: database space exceeded": "its quota is reached: `etcdctl defrag` at each member, then "
-    "`etcdctl alarm disarm`",
+    "mvcc: database space exceeded": "its quota is reached: a head makes room within seconds, see "
+    "`layercake heads`",
     "etcdserver: user name is empty": "it wants users (`etcdctl auth enable`), which etcd does not "
     "take from certificates at its gateway: protect it by client certificates instead, or let "
     "heads have members of their own",
 }
 """What to do about what etcd says."""
+NO_SPACE = "NOSPACE"
+"""The alarm of a member whose quota is reached; nothing is written then."""
+DEFRAGMENT_S = 120.0
+"""A member that writes its file anew answers nothing else meanwhile."""
+_ALARM = re.compile(r"memberID:\s*(\d+)\s+alarm:\s*(\w+)")
+"""As a member names the alarms of all in its status: those are asked of it alone, and also while
+there is no majority."""
+_FSYNCS = b'etcd_disk_wal_fsync_duration_seconds_bucket{le="'
 
 
 class StoreAway(OperationFailed):
@@ -75,7 +85,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """How one member is: `trouble` is why it cannot be asked, "" if it answers."""
+    """How one member is: `trouble` is why it cannot be asked, "" if it answers. `bytes_used` of the
+    `bytes_all` that its file has are in use; the quota is for all. `fsync_s` is what nine of ten
+    writes to its disk take at most, 0.0 if that was not measured, `certificate_ends` when the
+    certificate that it shows does (seconds since the epoch), 0.0 if that is not known."""
 
     endpoint: str
     trouble: str = ""
@@ -85,6 +98,9 @@ class MemberStatus:
     bytes_used: int = 0
     raft_index: int = 0
     alarms: tuple[str, ...] = ()
+    bytes_all: int = 0
+    fsync_s: float = 0.0
+    certificate_ends: float = 0.0
 
 
 def _text(data: bytes) -> str:
@@ -257,7 +273,61 @@ class Etcd:
 
     async def compact(self, revision: int) -> None:
         """Forgets what keys were before a revision. Raises StoreAway and StoreRefused."""
-        await self._call("kv/compaction", {"revision": str(revision)})
+        await self._call("kv/compaction", {"revision": str(revision), "physical": True})
+
+    async def alarms(self) -> list[tuple[int, str]]:
+        """The alarms that there are, each with the number of its member. Raises StoreAway and
+        StoreRefused."""
+        said = await self._call("maintenance/alarm", {"action": "GET"})
+        with _understood():
+            return [(int(a["memberID"]), str(a["alarm"])) for a in said.get("alarms", ())]
+
+    async def disarm(self, member: int, alarm: str) -> None:
+        """Ends an alarm; it comes again if its reason is still there. Raises StoreAway and
+        StoreRefused."""
+        body = {"action": "DEACTIVATE", "memberID": str(member), "alarm": alarm}
+        await self._call("maintenance/alarm", body)
+
+    async def defragment(self, endpoint: str) -> None:
+        """Has a member give back what its file has and does not use. Raises StoreAway and
+        StoreRefused."""
+        await self._request(endpoint, "maintenance/defragment", {}, DEFRAGMENT_S)
+
+    async def transfer_leadership(self, endpoint: str, member: int) -> None:
+        """Has the member at `endpoint`, which leads the others, let another one do so. Raises
+        StoreAway and StoreRefused."""
+        body = {"targetID": str(member)}
+        await self._request(endpoint, "maintenance/transfer-leadership", body)
+
+    async def fsync_counts(self, endpoint: str) -> list[tuple[float, int]]:
+        """How many of a member's writes to its disk have taken at most so many seconds, since it
+        was started: bounds and counts, rising. Raises StoreAway."""
+        _, text = await self._exchange("GET", f"{endpoint}/metrics", "")
+        with _understood():
+            lines = [
+                line.removeprefix(_FSYNCS).partition(b'"} ')
+                for line in text.splitlines()
+                if line.startswith(_FSYNCS)
+            ]
+            return [(float(bound), int(float(count))) for bound, _, count in lines]
+
+    async def certificate_ends(self, endpoint: str) -> float:
+        """When the certificate of a member ends, in seconds since the epoch; 0.0 without TLS.
+        Raises StoreAway."""
+        if self._tls is None:
+            return 0.0
+        where = urlsplit(endpoint)
+        try:
+            async with asyncio.timeout(CALL_S):
+                _, writer = await asyncio.open_connection(
+                    where.hostname, where.port or 443, ssl=self._tls
+                )
+        except (OSError, TimeoutError) as error:
+            raise StoreAway(f"{endpoint}: {error or type(error).__name__}") from None
+        found = writer.get_extra_info("peercert") or {}
+        writer.transport.abort()
+        with _understood():
+            return float(ssl.cert_time_to_seconds(found["notAfter"]))
 
     async def statuses(self) -> list[MemberStatus]:
         """How each member is, all asked at once."""
@@ -266,7 +336,6 @@ class Etcd:
     async def _status(self, endpoint: str) -> MemberStatus:
         try:
             said = await self._request(endpoint, "maintenance/status", {})
-            alarms = await self._request(endpoint, "maintenance/alarm", {"action": "GET"})
         except OperationFailed as error:
             return MemberStatus(endpoint, trouble=error.message)
         own = said.get("header", {}).get("member_id")
@@ -276,11 +345,12 @@ class Etcd:
             leader=said.get("leader") == own,
             learner=bool(said.get("isLearner")),
             bytes_used=int(said.get("dbSizeInUse", said.get("dbSize", 0))),
+            bytes_all=int(said.get("dbSize", 0)),
             raft_index=int(said.get("raftIndex", 0)),
             alarms=tuple(
-                str(a.get("alarm", ""))
-                for a in alarms.get("alarms", ())
-                if a.get("memberID") in (own, None)
+                found[2]
+                for text in said.get("errors", ())
+                if (found := _ALARM.search(str(text))) and found[1] == own
             ),
         )
 
@@ -307,30 +377,48 @@ class Etcd:
             hint="see `layercake heads`: it needs more than half of its members",
         )
 
-    async def _request(self, endpoint: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def _request(
+        self, endpoint: str, path: str, body: Mapping[str, Any], seconds: float = CALL_S
+    ) -> dict[str, Any]:
+        status, text = await self._exchange(
+            "POST", f"{endpoint}/v3/{path}", json.dumps(body), seconds
+        )
+        try:
+            said = parse_json(text)
+        except ValueError as error:
+            raise StoreAway(f"{endpoint}: {error}") from None
+        if status == 200 and isinstance(said, dict) and "error" not in said:
+            return said
+        raise _failure(endpoint, said)
+
+    async def _exchange(
+        self, method: str, url: str, body: str, seconds: float = CALL_S
+    ) -> tuple[int, bytes]:
+        """Status and content of an answer."""
+        endpoint = url.partition("/v3/")[0]
         try:
             async with (
-                asyncio.timeout(CALL_S),
-                self._open().post(
-                    f"{endpoint}/v3/{path}",
-                    data=json.dumps(body),
+                asyncio.timeout(seconds),
+                self._open().request(
+                    method,
+                    url,
+                    data=body,
+                    headers={"Accept-Encoding": "identity"},
                     ssl=self._tls or False,
                     allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(total=seconds),
                 ) as answer,
             ):
                 text = await answer.content.read(ANSWER_BYTES + 1)
                 while text and not answer.content.at_eof() and len(text) <= ANSWER_BYTES:
                     text += await answer.content.read(ANSWER_BYTES + 1 - len(text))
-                said = parse_json(text)
+                return answer.status, text
         except aiohttp.ClientConnectorError as error:
             why = error.os_error.strerror or type(error).__name__
             raise NotReached(f"{endpoint}: {why}") from None
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             why = str(error) or type(error).__name__
             raise StoreAway(f"{endpoint}: {why}") from None
-        if answer.status == 200 and isinstance(said, dict) and "error" not in said:
-            return said
-        raise _failure(endpoint, said)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:  # they belong to the loop that uses them

@@ -104,6 +104,11 @@ class Leadership:
         """Until when (boottime) it surely leads, if it hears nothing more; 0 if it does not."""
         return 0.0 if self._over else self._ends - MARGIN_S
 
+    @property
+    def lease_s(self) -> float:
+        """For how many seconds its lease lasts if it is not renewed."""
+        return max(0.0, self._ends - boottime())
+
     def _set_power(self) -> None:
         self._power.set(self.acts_from, self.leads_until)
 

@@ -56,13 +56,14 @@ def read_command(data_dir: Path) -> list[str]:
 class Member:
     """One member: its name, where its data are, where clients and the other members reach it, and
     with which certificates (`certificates` has store-ca.pem, store.pem and store.key; None: without
-    TLS, on loopback)."""
+    TLS, on loopback). Its file may have `quota_bytes`."""
 
     name: str
     directory: Path
     client_url: str
     peer_url: str
     certificates: Path | None = None
+    quota_bytes: int = QUOTA_BYTES
 
     def command(self, peers: Mapping[str, str], *, existing: bool) -> list[str]:
         """The command that runs it; `peers` are all members' names and peer URLs, `existing`
@@ -79,7 +80,7 @@ class Member:
             "initial-cluster-state": "existing" if existing else "new",
             "heartbeat-interval": str(HEARTBEAT_MS),
             "election-timeout": str(ELECTION_MS),
-            "quota-backend-bytes": str(QUOTA_BYTES),
+            "quota-backend-bytes": str(self.quota_bytes),
             "auto-compaction-mode": "periodic",
             "auto-compaction-retention": "5m",
             "logger": "zap",

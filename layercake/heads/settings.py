@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
+from cryptography import x509
 from msgspec import Meta
 
+from layercake.base.files import read_json
+from layercake.heads import member
 from layercake.heads.log import Seal
 from layercake.kraken.errors import InputError
 
@@ -16,6 +19,8 @@ DIRECTORY = "heads"
 """Below the data directory: the key that the heads share, and the certificates for their store."""
 KEY = "site.key"
 KEY_BYTES = 32
+ENDPOINTS = "heads/endpoints.json"
+"""Where the members of the store were seen last, of a site that runs its own."""
 
 
 class HeadsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,3 +80,27 @@ def store_tls(data_dir: Path, endpoints: list[str]) -> ssl.SSLContext | None:
             f"cannot use the certificates for the heads' store in {where}: {error}"
         ) from None
     return context
+
+
+def store_endpoints(data_dir: Path, settings: HeadsSettings) -> list[str]:
+    """Where the members of the store are: those of the settings, and those that this head has seen
+    besides, of a site that runs its own."""
+    own = (data_dir / member.FILE).exists()
+    try:
+        found = (read_json(data_dir / ENDPOINTS) if own else None) or ()
+        return [*settings.store, *(str(url) for url in found if url not in settings.store)]
+    except (OSError, ValueError):
+        return list(settings.store)
+
+
+def store_certificate_ends(data_dir: Path) -> float:
+    """When the certificate by which this head asks its store ends, or the authority of the store
+    does, whichever is first (seconds since the epoch); 0.0 if there is none that can be read."""
+    ends = []
+    for name in ("store.pem", "store-ca.pem"):
+        try:
+            found = x509.load_pem_x509_certificates((data_dir / DIRECTORY / name).read_bytes())
+        except (OSError, ValueError):
+            continue
+        ends += [one.not_valid_after_utc.timestamp() for one in found]
+    return min(ends, default=0.0)

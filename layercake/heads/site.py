@@ -14,7 +14,7 @@ import msgspec
 
 from layercake import __version__
 from layercake.base.clock import boottime
-from layercake.base.files import read_json, write_json
+from layercake.base.files import write_json
 from layercake.fleet.persistence import schema
 from layercake.fleet.persistence.changes import Changes
 from layercake.fleet.site_heads import SiteHead
@@ -23,9 +23,10 @@ from layercake.heads.copying import FileCopies, HeadLink, keep_files
 from layercake.heads.etcd import Etcd, MemberStatus
 from layercake.heads.leadership import Leadership, PowerLease, Won
 from layercake.heads.log import Leader, SharedLog
-from layercake.heads.settings import HeadsSettings, read_seal, store_tls
+from layercake.heads.settings import ENDPOINTS, HeadsSettings, read_seal, store_endpoints, store_tls
 from layercake.heads.standby import HeadSays, Namesake, Standby, heads_of, keep_saying
 from layercake.heads.store_loop import StoreLoop
+from layercake.heads.upkeep import StoreUpkeep, WriteCounts
 from layercake.kraken.errors import LayercakeError
 
 log = logging.getLogger("layercake.heads")
@@ -35,20 +36,7 @@ LOOK_S = 5.0
 ROLE_S = 0.5
 AGAIN_S = 0.5
 STOP_S = 3.0
-
-
-ENDPOINTS = "heads/endpoints.json"
-"""Where the members of the store were seen last, of a site that runs its own."""
 T = TypeVar("T")
-
-
-def _more(file: Path | None, known: Sequence[str]) -> list[str]:
-    """Members that were seen besides those of the settings."""
-    try:
-        found = (read_json(file) if file is not None else None) or ()
-        return [str(url) for url in found if url not in known]
-    except (OSError, ValueError):
-        return []
 
 
 class HeadsShown(msgspec.Struct, frozen=True):
@@ -56,7 +44,9 @@ class HeadsShown(msgspec.Struct, frozen=True):
     leaders there have been, the newest entry of the log that a head has, what each says of itself,
     and how the members of their store are. `trouble` is why that is not known, "" if it is. A head
     whose files have another mark than `files` is behind; `retired` are those that do not lead any
-    more. A site with one head has none of it."""
+    more. `lease_s` is for how long the head that answers leads still if it cannot renew that, 0.0
+    if it does not lead; `own_store` whether the members are the heads' own, and `troubles` what has
+    been wrong for a while, as the leader sees it. A site with one head has none of it."""
 
     this: str
     leader: str
@@ -67,6 +57,9 @@ class HeadsShown(msgspec.Struct, frozen=True):
     trouble: str = ""
     files: str = ""
     retired: list[str] = []
+    lease_s: float = 0.0
+    own_store: bool = False
+    troubles: list[str] = []
 
 
 class SharedSite:
@@ -88,9 +81,11 @@ class SharedSite:
         self._database = database
         self._reached = reached
         self._endpoints_file = data_dir / ENDPOINTS if (data_dir / member.FILE).exists() else None
-        endpoints = [*settings.store, *_more(self._endpoints_file, settings.store)]
+        endpoints = store_endpoints(data_dir, settings)
         self._etcd = Etcd(endpoints, store_tls(data_dir, settings.store))
         self._shared = SharedLog(self._etcd, settings.prefix, read_seal(data_dir))
+        self.upkeep = StoreUpkeep(self._etcd, data_dir, boottime)
+        self.writes = WriteCounts()
         self._loop = StoreLoop()
         self._me = Leader(settings.name, url, 0.0)
         self._power = power
@@ -117,6 +112,7 @@ class SharedSite:
         self._loop.begin(keep_saying(self._shared, self.name, self.says, self._namesake))
         self._loop.begin(self._follow_members())
         self._loop.begin(self._keep_role())
+        self._loop.begin(self._keep_store())
         self._loop.begin(keep_files(self.files, self._look_after_files))
 
     async def lead(self, lost: Callable[[], None]) -> Leadership:
@@ -192,17 +188,31 @@ class SharedSite:
             return error.message
         return ""
 
+    @property
+    def refuses(self) -> str:
+        """Why no head may change anything now, "" if this one may."""
+        try:
+            if self.leadership is not None:
+                self.leadership.check()
+        except LayercakeError as error:
+            return error.message
+        return ""
+
     def check(self) -> None:
         """Raises OperationFailed if nothing can be written now."""
-        if self.leadership is not None:
-            self.leadership.check()
+        with self.writes.counted():
+            if self.leadership is not None:
+                self.leadership.check()
 
     def write(self, written: Changes) -> tuple[int, str]:
         """Has changes in the log; number and name of the entry. Raises OperationFailed: they are
         not in it."""
         if self.leadership is None:
             raise RuntimeError("a head that does not lead writes")
-        end = self._loop.wait(self.leadership.append(written))
+        began = boottime()
+        with self.writes.counted():
+            end = self._loop.wait(self.leadership.append(written))
+        self.writes.commits.add(boottime() - began)
         return end.number, end.name
 
     # -- the store
@@ -224,6 +234,21 @@ class SharedSite:
                 if urls and urls != sorted(self._etcd.endpoints):
                     self._etcd.use_endpoints(urls)
                     write_json(self._endpoints_file, urls)
+            await asyncio.sleep(LOOK_S)
+
+    async def _keep_store(self) -> None:
+        """Looks after the members of the store: the head that leads does, and where none can lead,
+        as the store is full, each head that is there."""
+        while True:
+            leads = self.leadership is not None and not self.lost
+            try:
+                await self.upkeep.look_after(measures=leads)
+                if leads or self.leader is None:
+                    await self.upkeep.make_room()
+            except LayercakeError as error:
+                log.debug("cannot look after the store of the heads: %s", error)
+            except Exception:
+                log.exception("the store of the heads cannot be looked after")
             await asyncio.sleep(LOOK_S)
 
     def give_up(self, why: str) -> None:
@@ -349,7 +374,15 @@ class SharedSite:
             reached=self._reached,
             files=self.files.mark,
             instance=self._namesake.instance,
+            behind_s=0.0 if leads else self.standby.behind_s,
+            certificate_ends=self.upkeep.own_ends,
         )
+
+    @property
+    def lease_s(self) -> float:
+        """For how many seconds this head leads still if its lease cannot be renewed, 0.0 if it does
+        not lead."""
+        return 0.0 if self.leadership is None or self.lost else self.leadership.lease_s
 
     @property
     def leader(self) -> Leader | None:
@@ -359,7 +392,7 @@ class SharedSite:
 
     async def members(self) -> list[MemberStatus]:
         """How the members of the store are."""
-        return await self._loop.do(self._etcd.statuses())
+        return self.upkeep.complete(await self._loop.do(self._etcd.statuses()))
 
     async def view(self) -> HeadsShown:
         """How the heads and their store are, as far as that is known here."""
@@ -390,4 +423,6 @@ class SharedSite:
             trouble=trouble,
             files=files,
             retired=retired,
+            lease_s=self.lease_s,
+            own_store=self._endpoints_file is not None,
         )

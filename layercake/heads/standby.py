@@ -36,7 +36,9 @@ class HeadSays(msgspec.Struct, frozen=True):
     """What a head says of itself: where people reach it, its version, whether it leads, the newest
     entry that its copy has, and what troubles it, "" for nothing. `at` is its clock, seconds since
     the epoch, `reached` where nodes reach it. `files` is the mark of the files that it has,
-    `instance` names the process."""
+    `instance` names the process. `behind_s` is for how long its copy lacks an entry that it knows
+    of, `certificate_ends` when that by which it asks the store does (seconds since the epoch), 0.0
+    without one."""
 
     head: str
     url: str
@@ -48,6 +50,8 @@ class HeadSays(msgspec.Struct, frozen=True):
     reached: SiteHead | None = None
     files: str = ""
     instance: str = ""
+    behind_s: float = 0.0
+    certificate_ends: float = 0.0
 
 
 class Standby:
@@ -65,6 +69,12 @@ class Standby:
         self.promoted = False
         """Somebody has said that this head shall lead with what it has."""
         self._files = ""
+        self._behind_since: float | None = None
+
+    @property
+    def behind_s(self) -> float:
+        """For how many seconds its copy lacks an entry of the log."""
+        return 0.0 if self._behind_since is None else boottime() - self._behind_since
 
     async def wait_to_lead(self) -> Won:
         """Follows the leader; returns when this head is the leader, and its copy has all that the
@@ -91,8 +101,11 @@ class Standby:
         self.entry = replica.number
         try:
             state = self.state = await self._shared.state()
+            if self._behind_since is None and state.end.number > replica.number:
+                self._behind_since = boottime()
             try:
                 await replica.catch_up(self._shared, state)
+                self._behind_since = None
             except Ahead:
                 if not self.promoted or state.leader is not None:
                     raise
@@ -227,8 +240,7 @@ async def keep_saying(
             seen = 0  # what is not answered may be there
             seen, other = await shared.publish(head, msgspec.json.encode(about()), lease, asked)
             namesake.notice(other)
-        except LayercakeError as error:
-            lease = 0
+        except LayercakeError as error:  # the lease goes on: the store may be full
             log.warning("cannot tell the other heads: %s", error)
         except Exception:
             lease = 0

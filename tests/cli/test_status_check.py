@@ -20,7 +20,9 @@ WELL: dict[str, Any] = {
     "database": {"well": True, "trouble": "", "since_s": None, "waiting": 0},
     "history": {"well": True, "trouble": "", "waiting": 0},
     "loop": {"well": True, "trouble": "", "since_s": None},
-    "services": [{"name": "pxe", "state": "running"}],
+    "services": [
+        {"name": "pxe", "state": "running", "pid": 7, "restarts": 0, "since_s": 9.0, "health": ""}
+    ],
     "certificates": [{"what": "head", "days": 5.0}, {"what": "authority", "days": 3000.0}],
     "warnings": [],
 }
@@ -61,8 +63,29 @@ WELL: dict[str, Any] = {
             2,
             "CRITICAL: the head is late with all that it does: 0.9 s",
         ),
+        (
+            {"heads": {"roles": [], "refuses": "", "troubles": ["head2 is away: `x`"]}},
+            1,
+            "WARNING: head2 is away: `x`",
+        ),
+        (
+            {"heads": {"roles": [], "refuses": "no majority", "troubles": ["a: `b`"]}},
+            2,
+            "CRITICAL: no majority; a: `b`",
+        ),
     ],
-    ids=["well", "warned", "history", "soon", "ended", "service", "database", "late"],
+    ids=[
+        "well",
+        "warned",
+        "history",
+        "soon",
+        "ended",
+        "service",
+        "database",
+        "late",
+        "away",
+        "refused",
+    ],
 )
 def test_it_says_how_the_head_is(
     head: CannedApi, run: Run, parts: dict[str, Any], code: int, text: str
@@ -79,3 +102,23 @@ def test_a_head_that_does_not_answer_is_critical(
     monkeypatch.setenv("LAYERCAKE_SOCKET", str(tmp_path / "no.sock"))
     result = run("status", "--check")
     assert result.code == 2 and result.out.startswith("CRITICAL: cannot ")
+
+
+def test_several_heads_are_on_the_first_screen_and_in_explain(head: CannedApi, run: Run) -> None:
+    heads = {
+        "roles": ["head1 leads", "head2 is away"],
+        "refuses": "cannot change anything: the store is away",
+        "troubles": ["head2 is away: `systemctl start layercake` on it"],
+    }
+    guard = {**WELL["guard"], "boots": {"waiting": 0}, "frozen": None}
+    head.answers["GET /v1/status"] = (200, {**WELL, "guard": guard, "heads": heads})
+    head.answers["GET /v1/rolls"] = (200, {"rolls": []})
+    head.answers["GET /v1/causes"] = (200, {"causes": [], "well": 2})
+    shown = run("status").out
+    assert "heads     head1 leads, head2 is away\n" in shown
+    assert "REFUSED   cannot change anything: the store is away\n" in shown
+    assert "WARNING   head2 is away: `systemctl start layercake` on it\n" in shown
+    explained = run("explain").out.splitlines()
+    assert explained[:2] == [heads["refuses"], heads["troubles"][0]]
+    head.answers["GET /v1/status"] = (200, {**WELL, "guard": guard})
+    assert "heads" not in run("status").out, "one head has nothing to say of heads"

@@ -10,10 +10,13 @@ from playwright.async_api import Browser, Page, expect
 from layercake.documentation import howto, url_path
 from layercake.features.guard.guard import Guard
 from layercake.features.guard.outage import Outage
+from layercake.features.heads.known import KnownHeads
+from layercake.features.heads.troubles import LASTS_S
 from layercake.fleet import events
 from layercake.kraken.converge import Discovered, Failed
 from pxe.events import OTHER_SERVER
 from tests.support.dashboard import Look, Site, certify, inventory, looking
+from tests.support.heads_view import heads_view
 from tests.support.rollnodes import a_site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -426,3 +429,20 @@ async def test_a_page_that_nobody_sees_asks_nothing(site: Site, look: Look) -> N
     assert asked == []
     await look.page.evaluate(hide, False)
     await expect(look.page.locator(".legend")).to_contain_text("converged 7", timeout=PATIENT)
+
+
+async def test_several_heads_are_shown_where_the_sites_health_is_and_one_is_not(
+    site: Site, look: Look
+) -> None:
+    await look.view("#/")
+    await expect(look.page.locator(".well, .cause").first).to_be_visible(timeout=PATIENT)
+    await expect(look.page.locator(".heads")).to_have_count(0)
+    known = site.world.head.part(KnownHeads)
+    for _ in range(2):
+        known.apply_view(heads_view(site.world.head.store.wall()))
+        site.world.clock.now += LASTS_S
+    await expect(look.page.locator(".heads")).to_have_text(
+        "Heads: leader leads, head2 follows, 700 entries behind.", timeout=PATIENT
+    )
+    down = look.page.locator("p.alarm").filter(has_text="a member of the heads' store is down")
+    await expect(down).to_contain_text("`systemctl restart layercake-store` on 10.0.0.3")

@@ -10,7 +10,8 @@ import pytest
 from layercake.features.consoles.operations import Consoles
 from layercake.features.guard.guard import Guard
 from layercake.features.guard.outage import Outage
-from layercake.features.nodes.lists.causes import alike, of_alarms, of_consoles
+from layercake.features.nodes.lists.causes import Rank, alike, of_alarms, of_consoles, what_of
+from layercake.fleet.guard_state import Verdict, Why
 from layercake.fleet.store import Hold
 from layercake.kraken.converge import Barred, Discovered
 from layercake.kraken.errors import Refused
@@ -268,3 +269,20 @@ async def test_a_release_needs_a_person_once_it_does_not_go_on_by_itself(site: W
     _, found = await causes(site)
     ranks = {one["range"]: one["needs"] for one in found}
     assert (ranks["a0"], ranks["a1"]) == ("waiting", "person")
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "cannot change anything: the store of the heads does not answer: a timeout",
+        "cannot switch power for 6 s yet: this head has just begun to lead",
+    ],
+)
+async def test_what_waits_for_the_heads_says_so_and_where_to_look(site: World, why: str) -> None:
+    await site.ops.care.freeze("", "so that the step waits", "ann")
+    is_(site, "a0", power="OFF")
+    record = site.node("a0")
+    assert record.machine.asked, "it is to be switched on"
+    found = what_of(record, site.clock.now, Verdict(Why.NOT_LEADING, why), "", "")
+    assert found is not None and found.rank is Rank.WORKING and why in found.text
+    assert (found.command, found.page) == ("layercake heads", "second-head")

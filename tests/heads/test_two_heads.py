@@ -6,12 +6,15 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
+from layercake import __version__
 from layercake.heads.settings import DIRECTORY, KEY
 from tests.bench._chaosmachines import Versions
 from tests.support.etcd import EtcdMembers, free_ports
@@ -193,6 +197,29 @@ def test_a_follower_says_who_leads_and_sends_people_there(led: tuple[HeadOfTwo, 
         assert [node["name"] for node in json.loads(done.stdout)["nodes"]] == ["n1", "n2"]
     gone = leader.cli("node", "list", url="https://127.0.0.9:1,https://127.0.0.8:1")
     assert gone.returncode == 3
+
+
+def test_prometheus_gets_of_a_follower_its_own_numbers(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:
+    leader, follower = led
+    tls = ssl.create_default_context(cafile=str(leader.data / "pki" / "ca.pem"))
+    with urllib.request.urlopen(f"{follower.url}/v1/metrics", context=tls) as answer:
+        page = answer.read().decode()
+    assert answer.url.startswith(follower.url), "it was not sent on"
+    assert f'layercake_heads_leader{{head="{follower.name}"}} 0\n' in page
+    assert "layercake_nodes" not in page
+
+
+def test_the_heads_are_shown_with_lag_lease_and_versions(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:
+    leader, follower = led
+    shown = leader.cli("heads").stdout
+    version = re.escape(__version__)
+    led_by = rf"^{leader.name} \(this one\) +leader +\d+ +0 +[1-5]\.\d s +{version} "
+    assert re.search(led_by, shown, re.MULTILINE), shown
+    followed = rf"^{follower.name} +follower +\d+ +\d +\d\.\d s +{version} "
+    assert re.search(followed, shown, re.MULTILINE), shown
+    assert len(re.findall(r"^http://\S+ +(?:leader|member) .* MB .* 3\.", shown, re.M)) == 3, shown
+    status = leader.cli("status").stdout
+    assert f"heads     {leader.name} leads, {follower.name} follows\n" in status
 
 
 def test_a_change_survives_the_kill_of_the_leader(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:

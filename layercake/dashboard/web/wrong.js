@@ -15,10 +15,11 @@ const BUTTONS = [["layercake node clear ", "clear"], ["layercake thaw ", "thaw"]
 /** @param {import("./main.js").App} app @param {HTMLElement} place */
 export function wrong(app, place) {
   const counts = h("div", { class: "counts" });
+  const heads = h("div", {});
   const head = h("div", {});
   const causes = h("div", { class: "causes" });
-  put(place, h("h1", {}, "What is wrong"), counts, head, causes);
-  const [showCounts, showHead, showCauses] = [part(counts), part(head), part(causes)];
+  put(place, h("h1", {}, "What is wrong"), counts, heads, head, causes);
+  const [showCounts, showHeads, showHead, showCauses] = [part(counts), part(heads), part(head), part(causes)];
   /** @type {Set<string>} */
   const opened = new Set();
 
@@ -26,6 +27,7 @@ export function wrong(app, place) {
     try {
       const [status, found, { rolls }] = await Promise.all([api.get("/v1/status"), api.get("/v1/causes"), api.get("/v1/rolls", { limit: 30 })]);
       showCounts(status.nodes, () => bar(status.nodes));
+      showHeads(status.heads.roles, () => roles(status.heads.roles));
       const troubles = ofHead(status);
       showHead(troubles, () => troubles.map((text) => h("p", { class: "alarm" }, text)));
       const going = rolls.filter((/** @type {any} */ one) => !["done", "failed", "aborted"].includes(one.state));
@@ -74,6 +76,11 @@ function bar(nodes) {
   ];
 }
 
+/** The heads of a site with several, the one that leads first. @param {string[]} words */
+function roles(words) {
+  return words.length ? h("p", { class: "note heads" }, `Heads: ${words.join(", ")}.`) : null;
+}
+
 /** What the head says of itself that somebody has to mend. @param {any} status @returns {string[]} */
 function ofHead(status) {
   const down = status.services.filter((/** @type {any} */ s) => s.state !== "running").map((/** @type {any} */ s) => `${s.name} is ${s.state}`);
@@ -82,7 +89,8 @@ function ofHead(status) {
   if (status.history && !status.history.well) found.push(`The inventory's history lacks ${counted(status.history.waiting, "change")}: ${status.history.trouble}. \`layercake inventory rebuild\` mends it.`);
   if (!status.loop.well) found.push(`The head is late with all that it does: ${status.loop.trouble}.`);
   for (const one of status.certificates) if (one.days < 7) found.push(`The certificate ${one.what} is good for ${one.days.toFixed(1)} days more.`);
-  return [...found, ...status.warnings];
+  const { refuses, troubles } = status.heads;
+  return [...(refuses ? [`${refuses}.`] : []), ...troubles, ...found, ...status.warnings];
 }
 
 /** @param {{well: number, stopped: string[]}} found @param {boolean} quiet nothing else is wrong, or under way */

@@ -204,6 +204,7 @@ def alarms(status: Mapping[str, Any], *, outages: bool = True) -> Iterator[tuple
         yield f"FROZEN by {guard['frozen']['by']}: {guard['frozen']['reason']}", YELLOW
     for outage in guard["outages"] if outages else ():
         yield outage_line(outage), f"{BOLD};{RED}"
+    yield from _of_heads(status.get("heads") or {})  # an older head has none
     for service in status["services"]:
         if service["state"] != "running":
             yield f"service {service['name']} is {service['state']}", RED
@@ -223,6 +224,13 @@ def alarms(status: Mapping[str, Any], *, outages: bool = True) -> Iterator[tuple
             f"the head is late with all that it does: {loop['trouble']}; read `{_page('metrics')}`",
             RED,
         )
+
+
+def _of_heads(heads: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if heads.get("refuses"):
+        yield heads["refuses"], RED
+    for line in heads.get("troubles", ()):
+        yield line, YELLOW
 
 
 def _page(name: str) -> str:

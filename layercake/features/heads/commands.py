@@ -17,13 +17,22 @@ _HEADS = (
     Column("ROLE"),
     Column("ENTRY", right=True),
     Column("BEHIND", right=True),
+    Column("LAG", right=True),
+    Column("LEASE", right=True),
     Column("FILES"),
     Column("CLOCK", right=True),
     Column("VERSION"),
     Column("URL"),
     Column("TROUBLE"),
 )
-_MEMBERS = (Column("STORE"), Column("ROLE"), Column("USED", right=True), Column("TROUBLE"))
+_MEMBERS = (
+    Column("STORE"),
+    Column("ROLE"),
+    Column("USED", right=True),
+    Column("FSYNC", right=True),
+    Column("VERSION"),
+    Column("TROUBLE"),
+)
 _APART_S = 2.0
 """A clock that is farther off than that is shown."""
 
@@ -42,9 +51,36 @@ def _off(at: float) -> str:
     return f"{apart:+.0f} s" if abs(apart) > _APART_S else ""
 
 
+def _member_role(member: Mapping[str, Any]) -> str:
+    if member["trouble"]:
+        return "down"
+    if member["learner"]:
+        return "learner"
+    return "leader" if member["leader"] else "member"
+
+
 def _role(head: Mapping[str, Any], retired: Sequence[str]) -> str:
     role = "leader" if head["leads"] else "follower"
     return f"{role}, retired" if head["head"] in retired else role
+
+
+def _show_members(members: Sequence[Mapping[str, Any]], out: Output) -> None:
+    if members:
+        out.line("")
+        out.table(
+            _MEMBERS,
+            [
+                [
+                    one["endpoint"],
+                    _member_role(one),
+                    f"{one['bytes_used'] / 1e6:.0f} MB",
+                    f"{one['fsync_s'] * 1e3:.0f} ms" if one.get("fsync_s") else "",
+                    one["version"],
+                    "; ".join([*one["alarms"], *([one["trouble"]] if one["trouble"] else [])]),
+                ]
+                for one in members
+            ],
+        )
 
 
 def _shown(answer: Mapping[str, Any], out: Output) -> None:
@@ -56,6 +92,8 @@ def _shown(answer: Mapping[str, Any], out: Output) -> None:
                 _role(one, answer["retired"]),
                 str(one["entry"]),
                 str(answer["entry"] - one["entry"]),
+                "" if one["leads"] else f"{one.get('behind_s', 0.0):.1f} s",
+                f"{answer['lease_s']:.1f} s" if one["leads"] and answer.get("lease_s") else "",
                 "behind" if one["files"] != answer["files"] else "",
                 _off(one["at"]),
                 one["version"],
@@ -66,23 +104,13 @@ def _shown(answer: Mapping[str, Any], out: Output) -> None:
         ],
         empty="this site has one head",
     )
-    if answer["members"]:
+    _show_members(answer["members"], out)
+    troubles = list(answer.get("troubles") or ())
+    if answer["trouble"] and not any(answer["trouble"] in line for line in troubles):
+        troubles.insert(0, answer["trouble"])
+    if troubles:
         out.line("")
-        out.table(
-            _MEMBERS,
-            [
-                [
-                    one["endpoint"],
-                    "down" if one["trouble"] else "leader" if one["leader"] else "member",
-                    f"{one['bytes_used'] / 1e6:.0f} MB",
-                    "; ".join([*one["alarms"], *([one["trouble"]] if one["trouble"] else [])]),
-                ]
-                for one in answer["members"]
-            ],
-        )
-    if answer["trouble"]:
-        out.line("")
-        out.line(answer["trouble"])
+        out.lines("\n".join(troubles))
 
 
 @command(heads)
@@ -91,7 +119,7 @@ def show(app: App) -> Answer:
     leads."""
     answer = app.head.get("/v1/heads")
     well = (
-        not answer["trouble"]
+        not (answer["trouble"] or answer.get("troubles"))
         and (not answer["heads"] or answer["leader"])
         and not any(one["trouble"] for one in (*answer["heads"], *answer["members"]))
     )

@@ -19,7 +19,7 @@ def _start(kernel: Kernel) -> Running:
     floating = FloatingAddresses(
         kernel.settings.floating, alone if site is None else lambda: site.leads_until
     )
-    known = KnownHeads(site, kernel.heads, kernel.store, kernel.database, floating)
+    known = KnownHeads(site, kernel.heads, kernel.store, kernel.database, kernel.clock, floating)
 
     def check_floating() -> None:
         floating.refused = conflicts(
@@ -31,7 +31,7 @@ def _start(kernel: Kernel) -> Running:
         )
 
     if site is None:
-        changes = HeadChanges(None, None, kernel.store)
+        changes = HeadChanges(None, known, kernel.store)
         return Running(
             (changes, known),
             prepare=known.load,
@@ -50,7 +50,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.settings.people_url,
         known.forget,
     )
-    heads = HeadChanges(site, membership, kernel.store)
+    heads = HeadChanges(membership, known, kernel.store)
 
     def load() -> None:
         invitations.load(kernel.database.documents(DOCUMENTS))

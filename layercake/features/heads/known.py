@@ -5,26 +5,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import msgspec
 
+from layercake.base.clock import Clock
+from layercake.features.heads.troubles import Trouble, Troubles, roles, troubles_of
 from layercake.fleet import events
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.site_heads import SiteHead, SiteHeads
 from layercake.fleet.store import Store
 from layercake.heads.floating.keeper import FloatingAddresses
-from layercake.heads.site import SharedSite
-from layercake.heads.troubles import Troubles, troubles_of
+from layercake.heads.site import HeadsShown, SharedSite
 from layercake.kraken.errors import LayercakeError
 
 log = logging.getLogger("layercake.heads")
 DOCUMENT = "heads/known"
 EPOCH = "heads/epoch"
 LOOK_S = 1.0
+_FREE = "see that nobody else has it, or take it out of config.yaml and restart the heads"
+
+
+ALONE = HeadsShown("", "", 0, 0, [], [])
 
 
 class KnownHeads:
-    """Follows the heads of the site while this one leads."""
+    """Follows the heads of the site while this one leads. `clock` is steady."""
 
     def __init__(
         self,
@@ -32,14 +38,18 @@ class KnownHeads:
         heads: SiteHeads,
         store: Store,
         database: Database,
+        clock: Clock,
         floating: FloatingAddresses,
     ) -> None:
-        self._site = site
+        self.site = site
         self._floating = floating
+        self.shown = ALONE
+        """How they were a second ago."""
+        self._rooms_made = 0
         self._heads = heads
         self._store = store
         self._database = database
-        self._troubles = Troubles(store.wall, self._record_change)
+        self._troubles = Troubles(clock, self._record_change)
         self._known: dict[str, SiteHead] = {}
         self._kept = 0
 
@@ -51,8 +61,8 @@ class KnownHeads:
             listed = msgspec.json.decode(kept[DOCUMENT], type=list[SiteHead])
             self._known = {head.name: head for head in listed}
         self._kept = int(kept.get(EPOCH, b"0"))
-        if self._site is not None:
-            self._follow(self._site.epoch)
+        if self.site is not None:
+            self._follow(self.site.epoch)
         elif self._kept:
             self._heads.acts(self._kept)
 
@@ -71,32 +81,62 @@ class KnownHeads:
         self._write()
 
     @property
-    def troubles(self) -> list[str]:
+    def names(self) -> list[str]:
+        """The heads that there should be, by name, this one among them."""
+        found = {*self._known, *(one.head for one in self.shown.heads)}
+        return sorted(found) or [self._heads.own.name]
+
+    @property
+    def epoch(self) -> int:
+        """In which epoch this head acts."""
+        return self._heads.epoch
+
+    @property
+    def troubles(self) -> list[Trouble]:
         """What is wrong with the heads and their store, and has been for a while; and with their
         floating addresses."""
-        lasting = [f"{text}; see `layercake heads`" for text in self._troubles.lasting]
-        return [*lasting, *self._floating.troubles]
+        addresses = [Trouble("address", text, _FREE) for text in self._floating.troubles]
+        return [*self._troubles.lasting, *addresses]
 
-    def _record_change(self, lasting: list[str]) -> None:
+    @property
+    def roles(self) -> list[str]:
+        """What each head is, in a few words; nothing where there is one."""
+        return roles(self.shown, self._known) if self.shown.heads else []
+
+    @property
+    def refuses(self) -> str:
+        """Why no head may change anything now, "" if this one may."""
+        return self.site.refuses if self.site is not None else ""
+
+    def _record_change(self, lasting: Sequence[Trouble]) -> None:
         if lasting:
-            self._store.event(None, events.HEADS_UNWELL, "; ".join(lasting))
+            text = "; ".join(one.line for one in lasting)
+            self._store.event(None, events.HEADS_UNWELL, text)
         else:
             self._store.event(None, events.HEADS_WELL, "the heads and their store are well again")
+
+    def apply_view(self, shown: HeadsShown) -> None:
+        """The heads are so now."""
+        self.shown = shown
+        self._troubles.update([*troubles_of(shown, self._known, self._store.wall())])
+        for one in shown.heads:
+            if one.reached is not None:
+                self._known[one.head] = one.reached
 
     def _write(self) -> None:
         self._store.documents[DOCUMENT] = lambda: msgspec.json.encode([*self._known.values()])
 
     async def run(self) -> None:
         """Looks again and again, until it is cancelled."""
-        while self._site is not None:
+        while self.site is not None:
             try:
                 before = dict(self._known)
-                shown = await self._site.view()
-                self._troubles.update([*troubles_of(shown, self._known, self._store.wall())])
-                for one in shown.heads:
-                    if one.reached is not None:
-                        self._known[one.head] = one.reached
-                self._follow(self._site.epoch)
+                self.apply_view(await self.site.view())
+                if self.site.upkeep.rooms_made != self._rooms_made:
+                    self._rooms_made = self.site.upkeep.rooms_made
+                    text = "the store of the heads was full, and has room again"
+                    self._store.event(None, events.HEADS_ROOM, text)
+                self._follow(self.site.epoch)
                 if self._known != before:
                     self._write()
             except LayercakeError as error:

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
+from layercake.features.heads.known import ALONE, KnownHeads
 from layercake.features.heads.membership import Membership
 from layercake.fleet import events
 from layercake.fleet.store import Store
-from layercake.heads.site import HeadsShown, SharedSite
+from layercake.heads.site import HeadsShown
 from layercake.kraken.errors import NotFound, Refused
-
-ALONE = HeadsShown("", "", 0, 0, [], [])
 
 
 class HeadChanges:
-    """The heads, for people. `site` and `membership` are None for a head that is alone."""
+    """The heads, for people. `membership` is None for a head that is alone."""
 
-    def __init__(
-        self, site: SharedSite | None, membership: Membership | None, store: Store
-    ) -> None:
-        self._site = site
+    def __init__(self, membership: Membership | None, known: KnownHeads, store: Store) -> None:
+        self._site = known.site
+        self._known = known
         self._membership = membership
         self._store = store
         self._handing = asyncio.Lock()
 
     async def view(self) -> HeadsShown:
         """How they are."""
-        return ALONE if self._site is None else await self._site.view()
+        if self._site is None:
+            return ALONE
+        troubles = [one.line for one in self._known.troubles]
+        return msgspec.structs.replace(await self._site.view(), troubles=troubles)
 
     @property
     def membership(self) -> Membership:

@@ -67,8 +67,19 @@ class HistoryShown(msgspec.Struct):
     since_s: float | None
 
 
+class HeadsBrief(msgspec.Struct, frozen=True):
+    """The heads of a site with several, in words: what each is, the one that leads first; why no
+    head may change anything now, "" if this one may; and what has been wrong for a while, each with
+    what helps."""
+
+    roles: list[str] = []
+    refuses: str = ""
+    troubles: list[str] = []
+
+
 class HeadStatus(msgspec.Struct):
-    """How the head is. Times in seconds. `log_levels` are those that somebody has set."""
+    """How the head is. Times in seconds. `log_levels` are those that somebody has set. `heads` is
+    of a site with several."""
 
     version: str
     epoch: int
@@ -84,6 +95,7 @@ class HeadStatus(msgspec.Struct):
     certificates: list[Certificate]
     warnings: list[str]
     log_levels: dict[str, str] = {}
+    heads: HeadsBrief = HeadsBrief()
 
 
 class ReportLine(msgspec.Struct):

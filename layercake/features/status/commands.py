@@ -228,6 +228,7 @@ def status(app: App, check: bool) -> Answer:
             "epoch "
             f"{answer['epoch']}"
         )
+        _show_heads(out, answer.get("heads") or {})
         out.line(_nodes_line(answer["nodes"]))
         _show_guard(out, answer["guard"])
         for one in going:
@@ -278,6 +279,16 @@ def _nodes_line(nodes: Mapping[str, Any]) -> str:
     always = (f"{nodes[name]} {name}" for name in ("converged", "working", "quarantined"))
     others = (f"{nodes[name]} {text}" for name, text in _SELDOM if nodes.get(name))
     return f"nodes     {nodes['total']}: {', '.join([*always, *others])}"
+
+
+def _show_heads(out: Output, heads: Mapping[str, Any]) -> None:
+    """The heads of a site with several."""
+    if roles := heads.get("roles"):
+        out.line(f"heads     {', '.join(roles)}")
+    if refuses := heads.get("refuses"):
+        out.line(f"REFUSED   {refuses}")
+    for line in heads.get("troubles", ()):
+        out.line(f"WARNING   {line}")
 
 
 def _show_guard(out: Output, guard: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from layercake.features.history.history import History
 from layercake.features.inventory.secret_warnings import Warnings
 from layercake.features.nodes.lists.metrics import Tally
 from layercake.features.rolls.manager import Rolls
+from layercake.features.status.answers import HeadsBrief
 from layercake.features.status.metrics import Metrics
 from layercake.features.status.routes import StatusRoutes
 from layercake.features.status.views import Census, Observed
@@ -17,10 +18,12 @@ from layercake.kernel.feature import Feature, Running
 from layercake.kernel.kernel import Kernel
 
 
-def _of_heads(kernel: Kernel) -> list[str]:
-    """What is wrong with the heads of the site; nothing where there is one."""
+def _of_heads(kernel: Kernel) -> HeadsBrief:
+    """How the heads of the site are; nothing where there is one."""
     heads = kernel.find(KnownHeads)
-    return [] if heads is None else heads.troubles
+    if heads is None:
+        return HeadsBrief()
+    return HeadsBrief(heads.roles, heads.refuses, [one.line for one in heads.troubles])
 
 
 def _start(kernel: Kernel) -> Running:
@@ -46,7 +49,7 @@ def _start(kernel: Kernel) -> Running:
         time.monotonic(),
     )
     census = Census(kernel.store, kernel.clock, guard.why)  # counted once for all who ask
-    metrics = Metrics(observed, census)
+    metrics = Metrics(observed, census, lambda: kernel.find(KnownHeads))
     routes = StatusRoutes(
         observed, census, metrics, kernel.part(Warnings), lambda: _of_heads(kernel)
     )

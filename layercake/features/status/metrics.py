@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from layercake import __version__
 from layercake.base.histogram import Histogram
+from layercake.features.heads.known import KnownHeads
 from layercake.features.nodes.lists.causes import alike, what_of
 from layercake.features.nodes.lists.metrics import Page, process, states
 from layercake.features.nodes.views import Status
 from layercake.features.rolls.facts import Phase
+from layercake.features.status.heads_metrics import add_heads
 from layercake.features.status.views import Census, Observed
 from layercake.fleet import events
 from layercake.kernel.slices import slowly
@@ -47,7 +50,10 @@ MOST_CAUSES = 50
 class Metrics:
     """Makes the pages."""
 
-    def __init__(self, observed: Observed, census: Census) -> None:
+    def __init__(
+        self, observed: Observed, census: Census, heads: Callable[[], KnownHeads | None]
+    ) -> None:
+        self._heads = heads
         self._observed = observed
         self._census = census
         self._causes: Counter[tuple[str, str]] = Counter()
@@ -93,6 +99,8 @@ class Metrics:
         self._loop(page)
         self._requests(page)
         self._certificates(page)
+        if (known := self._heads()) is not None:
+            add_heads(page, known)
         await self._ask_modules()
         self._bmcs(page)
         self._boots(page)

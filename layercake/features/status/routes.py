@@ -11,7 +11,7 @@ from layercake import __version__
 from layercake.api.route import CALLER, Reach, number, route
 from layercake.features.inventory.secret_warnings import Warnings
 from layercake.features.nodes.lists.metrics import KIND
-from layercake.features.status.answers import HeadStatus, SiteReport
+from layercake.features.status.answers import HeadsBrief, HeadStatus, SiteReport
 from layercake.features.status.metrics import Metrics
 from layercake.features.status.report import report_view
 from layercake.features.status.views import Census, Observed, head_status
@@ -31,7 +31,7 @@ class StatusRoutes:
         census: Census,
         metrics: Metrics,
         warnings: Warnings,
-        of_heads: Callable[[], list[str]],
+        of_heads: Callable[[], HeadsBrief],
     ) -> None:
         self._observed = observed
         self._census = census
@@ -44,9 +44,9 @@ class StatusRoutes:
         """How the head and its modules are."""
         caller = request[CALLER]
         told = [] if caller.looks_only or caller.bound else await self._warnings.now()
-        told = [*(() if caller.bound else self._of_heads()), *told]
+        heads = HeadsBrief() if caller.bound else self._of_heads()
         found = await head_status(self._observed, caller.bound, self._census)
-        return {"version": __version__, **found, "warnings": told}
+        return {"version": __version__, **found, "warnings": told, "heads": heads}
 
     @route("GET", "/v1/metrics", Role.VIEWER, Reach.SITE, kinds=("text/plain",))
     async def numbers(self, request: web.Request, body: None) -> Any:

@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from layercake.heads.member import Member
+from layercake.heads.member import QUOTA_BYTES, Member
 from layercake.kraken.errors import OperationFailed
 
 NAMES = ("one", "two", "three")
@@ -56,7 +56,7 @@ def clear(directory: Path) -> None:
 class EtcdMembers:
     """The members, by number from 0 on."""
 
-    def __init__(self, directory: Path, count: int = 3) -> None:
+    def __init__(self, directory: Path, count: int = 3, quota_bytes: int = QUOTA_BYTES) -> None:
         ports = free_ports(2 * count)
         self.members = [
             Member(
@@ -64,6 +64,7 @@ class EtcdMembers:
                 directory / name,
                 f"http://127.0.0.1:{ports[2 * i]}",
                 f"http://127.0.0.1:{ports[2 * i + 1]}",
+                quota_bytes=quota_bytes,
             )
             for i, name in enumerate(NAMES[:count])
         ]

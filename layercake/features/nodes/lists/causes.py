@@ -30,6 +30,7 @@ DISKS = "disks"
 ROLLS = "roll-with-care"
 RELEASE = "release-a-node"
 CONSOLES = "consoles"
+HEADS = "second-head"
 ALARM_S = 3600.0
 """For how long something that was told once is shown."""
 _GRAVE = frozenset({str(Severity.WARNING), str(Severity.ERROR)})
@@ -324,6 +325,8 @@ def _held(status: Status, text: str, waits: Verdict | None) -> What | None:
             "",
             DARK,
         )
+    if why is Why.NOT_LEADING:
+        return What(status.value, rank, text, "see how the heads are", "layercake heads", HEADS)
     return What(
         status.value, rank, text, "see what speaks for it", "layercake node explain {node}", DARK
     )

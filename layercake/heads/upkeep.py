@@ -1,0 +1,155 @@
+"""The members of the store are looked after: one that is full gets room again, how fast their disks
+write is measured, and when their certificates end is read. Runs in the store's loop."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from layercake.base.histogram import Histogram
+from layercake.heads.etcd import NO_SPACE, Etcd, MemberStatus
+from layercake.heads.settings import store_certificate_ends
+from layercake.kraken.errors import LayercakeError, OperationFailed
+
+log = logging.getLogger("layercake.heads")
+ROOM_S = 60.0
+"""So long it is waited before room is made once more, in a store that is full all the same."""
+FSYNC_S = 15.0
+"""Over so many seconds it is measured how fast disks write."""
+COMMIT_BOUNDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+MOST_OF = 0.9
+MOST_LEFT = 0.9
+"""Of what a full store had: if it has more still it is soon full again."""
+CERTIFICATES_S = 3600.0
+
+
+class WriteCounts:
+    """What the metrics say of the writes of a head that leads: how long entries took until they
+    were in the log, in seconds, and how many were refused."""
+
+    def __init__(self) -> None:
+        self.commits = Histogram(COMMIT_BOUNDS)
+        self.refused = 0
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Counts what is refused inside."""
+        try:
+            yield
+        except LayercakeError:
+            self.refused += 1
+            raise
+
+
+class StoreUpkeep:
+    """Looks after the members. `clock` is steady."""
+
+    def __init__(self, store: Etcd, data_dir: Path, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._data_dir = data_dir
+        self._clock = clock
+        self._next = {"room": 0.0, "fsync": 0.0, "certificates": 0.0}
+        self._counts: dict[str, list[tuple[float, int]]] = {}
+        self._fsync_s: dict[str, float] = {}
+        self._ends: dict[str, float] = {}
+        self.own_ends = 0.0
+        """When the certificate ends by which this head asks the store, or its authority does
+        (seconds since the epoch); 0.0 where there is none."""
+        self.rooms_made = 0
+        """How often a store that was full got room again."""
+
+    def complete(self, members: Sequence[MemberStatus]) -> list[MemberStatus]:
+        """The members with what was found out here of each."""
+        return [
+            replace(
+                one,
+                fsync_s=self._fsync_s.get(one.endpoint, 0.0),
+                certificate_ends=self._ends.get(one.endpoint, 0.0),
+            )
+            for one in members
+        ]
+
+    def _is_due(self, what: str, seconds: float) -> bool:
+        now = self._clock()
+        if now < self._next[what]:
+            return False
+        self._next[what] = now + seconds
+        return True
+
+    async def look_after(self, *, measures: bool) -> None:
+        """All that is due; members are measured by one head at a time. Raises StoreAway and
+        StoreRefused."""
+        if self._is_due("certificates", CERTIFICATES_S):
+            self.own_ends = store_certificate_ends(self._data_dir)
+            for endpoint in self._store.endpoints:
+                with contextlib.suppress(OperationFailed):
+                    self._ends[endpoint] = await self._store.certificate_ends(endpoint)
+        if measures and self._is_due("fsync", FSYNC_S):
+            for endpoint in self._store.endpoints:
+                await self._measure(endpoint)
+
+    async def _measure(self, endpoint: str) -> None:
+        try:
+            counts = await self._store.fsync_counts(endpoint)
+        except OperationFailed:
+            counts = []
+        before = self._counts.get(endpoint, [])
+        self._counts[endpoint] = counts
+        self._fsync_s[endpoint] = quantile_between(before, counts, MOST_OF)
+
+    async def make_room(self) -> None:
+        """Gives a store that is full its room back: what keys were before is forgotten, each member
+        writes its file anew, the one that leads last, and alarms end. Raises StoreAway and
+        StoreRefused."""
+        full = [member for member, alarm in await self._store.alarms() if alarm == NO_SPACE]
+        if not full or not self._is_due("room", ROOM_S):
+            return
+        log.warning("the store of the heads is full: it gets room")
+        revision = (await self._store.transaction((), ())).revision
+        with contextlib.suppress(OperationFailed):  # it was compacted at this revision before
+            await self._store.compact(revision)
+        there = [one for one in await self._store.statuses() if not one.trouble]
+        for one in sorted(there, key=lambda one: one.leader):
+            if one.leader:
+                await self._let_another_lead(one.endpoint)
+            await self._store.defragment(one.endpoint)
+        for member in full:
+            await self._store.disarm(member, NO_SPACE)
+        had = max((one.bytes_all for one in there), default=0)
+        has = max((one.bytes_all for one in await self._store.statuses()), default=0)
+        text = f"the store of the heads had {had >> 20} MiB, and has {has >> 20} MiB now"
+        if has < MOST_LEFT * had:
+            self.rooms_made += 1
+            log.warning("%s", text)
+        else:
+            log.error("%s: its quota is too small for what the heads keep", text)
+
+    async def _let_another_lead(self, endpoint: str) -> None:
+        """While a member writes its file anew it answers no other."""
+        others = [
+            int(one["ID"])
+            for one in await self._store.members()
+            if endpoint not in one.get("clientURLs", ()) and not one.get("isLearner")
+        ]
+        for member in others:
+            with contextlib.suppress(OperationFailed):
+                await self._store.transfer_leadership(endpoint, member)
+                return
+
+
+def quantile_between(
+    before: Sequence[tuple[float, int]], now: Sequence[tuple[float, int]], share: float
+) -> float:
+    """The bound that such a share of what was counted in between does not exceed; the last one
+    that is finite for what is above it, 0.0 for nothing."""
+    was = dict(before)
+    if not before or any(count < was.get(bound, 0) for bound, count in now):
+        return 0.0  # the first look, or the member was started anew
+    counts = [(bound, count - was.get(bound, 0)) for bound, count in now]
+    if not counts or not counts[-1][1]:
+        return 0.0
+    least = share * counts[-1][1]
+    return next((bound for bound, count in counts[:-1] if count >= least), counts[-2][0])
