@@ -26,7 +26,7 @@ class NodePlan(msgspec.Struct):
 
     node: str
     found_running: bool
-    adopt: bool | None
+    adopt: str | None
     chain: list[str]
     to: Values
     blocked: str | None
@@ -159,6 +159,22 @@ class InventoryPlan(msgspec.Struct):
     passed_over: list[PassedOver]
     taken_back: list[TakenBack]
     files: list[SourceChange]
+
+
+class RenamedNode(msgspec.Struct):
+    """A node and its other name. `running`: it calls itself by that when it boots next."""
+
+    node: str
+    to: str
+    running: bool
+
+
+class RenamedNodes(msgspec.Struct):
+    """Nodes that have other names, or would have. `refused` is why a plan would be refused, with
+    what to do."""
+
+    renamed: list[RenamedNode]
+    refused: str = ""
 
 
 class Applied(msgspec.Struct):
