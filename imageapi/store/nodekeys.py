@@ -75,12 +75,30 @@ class NodeKeys:
                 self._save(keys, old)
             return wanted
 
+    def rename(self, names: Iterable[tuple[str, str]]) -> None:
+        """Nodes have other names, (old, new) each, and keep their clients: what they have attached
+        goes on with those. Blocks."""
+        with self._lock:
+            keys = dict(self._known["keys"])
+            old = dict(self._known["old"])
+            for before, after in names:
+                for kept in (keys, old):
+                    if before in kept:
+                        kept[after] = kept.pop(before)
+            self._save(keys, old)
+
     def _next(self, node: str) -> str:
         """The name of a node's next client. Raises InputError."""
         stem = f"layercake-node-{self._pool}.{node}"
         current = self._known["keys"].get(node)
         number = re.search(r"\.g([0-9]{1,9})$", current["user"]) if current else None
         user = stem if current is None else f"{stem}.g{int(number[1]) + 1 if number else 2}"
+        used = {one["user"] for one in self._known["keys"].values()}
+        used.update(*self._known["old"].values())
+        at = 2
+        while user in used:  # of a node that had the name before
+            user = f"{stem}.g{at}"
+            at += 1
         if not RBD_NAME.fullmatch(user):
             raise InputError(
                 f"cannot make a key for {node[:80]}: client.{user[:120]} is no name that Ceph and "

@@ -18,7 +18,7 @@ from __future__ import annotations
 import builtins
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -346,6 +346,11 @@ class ImageStore:
         """Makes keys for nodes (nodekeys.py); the nodes that have another now. Raises
         LayercakeError."""
         return self._keys().make(nodes, anew=anew)
+
+    def rename_keys(self, names: Iterable[tuple[str, str]]) -> None:
+        """Nodes have other names, (old, new) each, and keep their keys. Blocks."""
+        if self._content.keys is not None:
+            self._content.keys.rename(names)
 
     def drop_old_keys(
         self, nodes: builtins.list[str], known: builtins.list[str]

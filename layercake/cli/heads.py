@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from layercake.cli.head import data_option, join_options
-from layercake.client.command import FAILED, Answer, App, command, yes_option
+from layercake.client.command import Answer, App, command, yes_option
 from layercake.features.heads.commands import heads
 from layercake.kraken.errors import InputError
 
@@ -56,8 +56,7 @@ def begin(
     """
     from layercake import several_heads  # imported here for the reason given in `init`
 
-    if not app.confirm("Make this head the first of several?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm("Make this head the first of several?", yes)
     lines: list[str] = []
     several_heads.begin(
         data_dir,
@@ -83,8 +82,7 @@ def end(app: App, data_dir: Path, yes: bool) -> Answer:
     from layercake import several_heads  # imported here for the reason given in `init`
 
     question = "Make this head the only one? What other heads have that it has not is lost"
-    if not app.confirm(question, yes):
-        return Answer(code=FAILED)
+    app.must_confirm(question, yes)
     lines: list[str] = []
     several_heads.end(data_dir, lines.append)
     return Answer({"messages": lines}, tuple(lines))

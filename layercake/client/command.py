@@ -49,6 +49,10 @@ class Answer:
     code: int = OK
 
 
+class Declined(Exception):
+    """A person was asked and has said no: the command ends, and nothing was changed."""
+
+
 class App:
     """The state of one run of the program."""
 
@@ -78,6 +82,11 @@ class App:
             self.out.note("nothing was changed")
         return agreed
 
+    def must_confirm(self, question: str, yes: bool) -> None:
+        """Asks as `confirm` does, and ends the command, which has FAILED, if the answer is no."""
+        if not self.confirm(question, yes):
+            raise Declined
+
 
 def command(
     group: click.Group | None = None, name: str | None = None, **settings: Any
@@ -88,7 +97,10 @@ def command(
     def decorate(function: Callable[..., Answer]) -> click.Command:
         @functools.wraps(function)
         def run(app: App, /, **options: Any) -> int:
-            answer = function(app, **options)
+            try:
+                answer = function(app, **options)
+            except Declined:
+                return FAILED
             if answer.document is None:
                 pass
             elif app.out.json:

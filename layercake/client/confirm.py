@@ -49,28 +49,26 @@ def running_names(found: Iterable[NodeView]) -> list[str]:
     return [n["name"] for n in found if n["in_use"]]
 
 
-def confirm_stop(app: App, nodes: str, what: str, yes: bool) -> bool:
-    """Asks before running nodes are stopped; nodes that run nothing are not worth a question.
-    `what` is done to them: "Stop"."""
+def confirm_stop(app: App, nodes: str, what: str, yes: bool) -> None:
+    """Asks before running nodes are stopped, and ends the command if they shall not be; nodes that
+    run nothing are not worth a question. `what` is done to them: "Stop"."""
     if yes:
-        return True
+        return
     views = app.head.get("/v1/nodes", range=nodes)["nodes"]
-    return not running_names(views) or app.confirm(
-        f"{what} {nodes}: {describe_nodes(views)}. Go on?", False
-    )
+    if running_names(views):
+        app.must_confirm(f"{what} {nodes}: {describe_nodes(views)}. Go on?", False)
 
 
 def confirm_images(
     app: App, nodes: str, image: str, how: str, yes: bool, *, always: bool = False
-) -> bool:
-    """Asks before the nodes of a group change their images, or of any range if `always`; `how` they
-    do it: "in batches"."""
+) -> None:
+    """Asks before the nodes of a group change their images, or of any range if `always`, and ends
+    the command if they shall not; `how` they do it: "in batches"."""
     if yes or not (always or is_group(nodes)):
-        return True
+        return
     views = app.head.get("/v1/nodes", range=nodes)["nodes"]
-    return not running_names(views) or app.confirm(
-        f"Roll {nodes} to {image}{how}: {describe_nodes(views)}. Go on?", False
-    )
+    if running_names(views):
+        app.must_confirm(f"Roll {nodes} to {image}{how}: {describe_nodes(views)}. Go on?", False)
 
 
 def at_stake(app: App, names: Iterable[str]) -> str:

@@ -76,6 +76,7 @@ INVENTORY_CHANGED = EventKind(
     _I,
     "The node's entry in the inventory has changed; the text names the fields.",
 )
+INVENTORY_RENAMED = EventKind("inventory.renamed", _I, "The node has another name from now on.")
 INVENTORY_REMOVED = EventKind("inventory.removed", _I, "A node was removed from the inventory.")
 INVENTORY_NETWORKS = EventKind(
     "inventory.networks",
@@ -375,6 +376,7 @@ EVENTS: tuple[EventKind, ...] = (
     HISTORY_CAUGHT_UP,
     INVENTORY_ADDED,
     INVENTORY_CHANGED,
+    INVENTORY_RENAMED,
     INVENTORY_REMOVED,
     INVENTORY_NETWORKS,
     DESIRED_STATE,

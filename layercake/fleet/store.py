@@ -275,9 +275,8 @@ class Store:
         self.new_events: deque[Event] = deque()
         self.writing: list[Event] = []  # that are on their way to the disk
         self.lost_events = 0  # that could not wait any longer
-        self.documents: dict[
-            str, Callable[[], bytes]
-        ] = {}  # to be written, by key; b"" deletes one
+        self.documents: dict[str, Callable[[], bytes]] = {}
+        """To be written, by key; b"" deletes one."""
         self._next_event = 1
         self._next_row = 1
         self._listeners: list[Callable[[Event], None]] = []
@@ -289,8 +288,7 @@ class Store:
 
     @property
     def newest_event(self) -> int:
-        """The id of the newest event: what comes after it has a higher one, whatever the clock
-        says."""
+        """The id of the newest event; what comes later has a higher one, whatever clocks say."""
         return self._next_event - 1
 
     def __len__(self) -> int:
@@ -318,11 +316,10 @@ class Store:
 
     def named(self, name: str) -> Record:
         """The record of a node. Raises NotFound if there is none."""
-        try:
-            return self._by_name[name]
-        except KeyError:
+        if (found := self._by_name.get(name)) is None:
             why = f"cannot find node {name!r}: it is not in the inventory"
-            raise NotFound(why, hint="see `layercake node list`") from None
+            raise NotFound(why, hint="see `layercake node list`")
+        return found
 
     def select(self, text: str) -> list[Record]:
         """The records that a node range names. Raises InputError as `ranges.expand`."""
@@ -344,14 +341,9 @@ class Store:
     def make(self, node: Node, planner: Planner, machine: NodeState) -> Record:
         """A new record for a node. It is in the store when it was adopted."""
         self._next_row += 1
-        return Record(
-            self._next_row - 1,
-            node,
-            planner,
-            machine,
-            changed_at=self._clock(),
-            applied=node.images,
-        )
+        since = self._clock()
+        number = self._next_row - 1
+        return Record(number, node, planner, machine, changed_at=since, applied=node.images)
 
     def adopt(self, record: Record) -> None:
         """Takes a record in: one that was read from the database, or one that is in it from now
@@ -366,6 +358,12 @@ class Store:
     def on_adopted(self, adopted: Callable[[Record], None]) -> None:
         """Calls `adopted` with each record that is taken in."""
         self._adopted.append(adopted)
+
+    def rename(self, record: Record, node: Node) -> None:
+        """Gives a record an entry by another name."""
+        self._by_name[node.name] = self._by_name.pop(record.name)
+        record.node = node
+        self.entry_changed()
 
     def remove(self, record: Record) -> None:
         """Forgets a node."""
@@ -485,8 +483,7 @@ class Store:
         for event in found:
             self._next_event = max(self._next_event, event.id + 1 + UNWRITTEN)
             (self.alarms if event.security else self.events).append(event)
-            record = self._by_name.get(event.node)
-            if record is not None:
+            if (record := self._by_name.get(event.node)) is not None:
                 _keep_error(record, event)
 
 

@@ -72,6 +72,8 @@ class Transaction:
         self._then: deque[tuple[Callable[..., object], *tuple[object, ...]]] = deque()
         self.gone: set[str] = set()
         """The ids of nodes that shall be forgotten."""
+        self.renamed: dict[str, str] = {}
+        """Other names of nodes, by those that they have: their events go with them."""
         self.documents: dict[str, Callable[[], bytes]] = {}
         """Documents to be written with it (Store.documents)."""
         self.can_wait = False
@@ -102,7 +104,10 @@ class Transaction:
                 continue
             before = had.node
             was_held = had.held is not None
-            if before is not node or was_held != held:
+            if before.name != node.name:
+                found[before.name] = EntryChange(before, None, was_held, held)
+                found[node.name] = EntryChange(None, node, was_held, held)
+            elif before is not node or was_held != held:
                 found[node.name] = EntryChange(before, node, was_held, held)
         return found
 

@@ -19,7 +19,7 @@ from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import NodePart, Part
 from layercake.moduleapi.network import Network
 
-# Fixed for ever: a node keeps its id as long as it keeps its name, on every head.
+# Fixed for ever: a new node gets the same id on every head.
 NAMESPACE = uuid.UUID("6c617965-7263-5b6b-a65e-6e6f64657331")
 
 ARCHES = ("x86_64", "aarch64")
@@ -29,7 +29,8 @@ PROFILE = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 
 
 def node_id(name: str) -> str:
-    """The UUID of a node: the same name always gives the same id."""
+    """The UUID of a new node: the same name always gives the same id. A node that is renamed keeps
+    its own."""
     digest = bytearray(
         hashlib.sha1(NAMESPACE.bytes + name.encode(), usedforsecurity=False).digest()[:16]
     )

@@ -47,6 +47,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "PowerRequest": {"action": "on"},
     "SetupRequest": {},
     "PasswordChange": {"range": "n0"},
+    "RenameRequest": {"range": "n0", "to": "x0"},
     "EntriesRequest": {"range": "n0", "set": {"console": "ttyS0"}},
     "CapRequest": {"watts": 300},
     "ImageRequest": {"path": "/none", "name": "x"},

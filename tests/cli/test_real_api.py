@@ -118,6 +118,35 @@ async def test_a_plan_is_made_and_applied(
     assert "mak" in capsys.readouterr().err
 
 
+async def test_a_node_is_renamed_here_and_in_the_file(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.send(world.hello("n0"))
+    file = tmp_path / "rack.yaml"
+    file.write_text(INVENTORY + "  # the last one\n")
+    assert await asyncio.to_thread(main, ["node", "rename", "n0", "gpu0", "--plan"]) == 0
+    assert capsys.readouterr().out == (
+        "n0 -> gpu0: at once in lists and in the DNS; its own host name at the next boot\n"
+    )
+    assert world.head.store.names == ["n0", "n1"]
+    words = ["node", "rename", "n[0-1]", "m[0-1]", "--save", str(file), "--reason", "cards"]
+    assert await asyncio.to_thread(main, [*words, "--yes"]) == 0
+    said = capsys.readouterr()
+    assert f"n[0-1]: renamed to m[0-1], and {file} says so" in said.out
+    assert "n1 -> m1\n" in said.out + said.err
+    wanted = INVENTORY.replace("  n0:", "  m0:").replace("  n1:", "  m1:")
+    assert file.read_text() == wanted + "  # the last one\n"
+    assert await asyncio.to_thread(main, ["plan", str(file)]) == 0
+    assert "nothing to change" in capsys.readouterr().out
+    assert await asyncio.to_thread(main, ["node", "rename", "m0", "m1", "--yes"]) == 4
+    assert "cannot rename m0: there is m1 already" in capsys.readouterr().err
+    file.write_text(INVENTORY)
+    words = ["node", "rename", "m0", "x0", "--save", str(file), "--yes"]
+    assert await asyncio.to_thread(main, words) == 2
+    assert "it differs from what is in force" in capsys.readouterr().err
+    assert world.head.store.names == ["m0", "m1"]
+
+
 async def test_what_does_not_exist_is_exit_2(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:

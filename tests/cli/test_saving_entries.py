@@ -1,10 +1,11 @@
-"""`node set --save`: values go into the node's own entry; comments, order and style stay."""
+"""`node set --save` and `node rename --save`: they change the entry; comments, order and style
+stay."""
 
 from __future__ import annotations
 
 import pytest
 
-from layercake.client.saving.entries import edit_entry
+from layercake.client.saving.entries import edit_entry, rename_entries
 from layercake.kraken.errors import InputError
 
 RACK = """\
@@ -72,3 +73,41 @@ def test_what_cannot_be_said_is_refused(text: str, node: str, said: str) -> None
     with pytest.raises(InputError) as caught:
         edit_entry(text, "rack.yaml", node, {"kernel_args": "debug"}, ())
     assert said in f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("names", "old", "new"),
+    [
+        ({"n0": "gpu0"}, "  n0: {mac", "  gpu0: {mac"),
+        ({"n1": "m1.rack7"}, "  n1:\n", "  m1.rack7:\n"),
+        ({"n5": "m5"}, "  n5:\n", "  m5:\n"),
+        ({f"n{i}": f"m{i + 7}" for i in (2, 3, 4)}, "  n[2-4]: {", "  m[9-11]: {"),
+    ],
+    ids=["one", "in-lines", "empty", "range"],
+)
+def test_another_name_stands_where_the_old_one_did(
+    names: dict[str, str], old: str, new: str
+) -> None:
+    assert rename_entries(RACK, "rack.yaml", names) == RACK.replace(old, new, 1)
+
+
+def test_several_entries_have_other_names_at_once() -> None:
+    names = {"n0": "m0", "n1": "m1"}
+    text = rename_entries(RACK, "rack.yaml", names)
+    assert text == RACK.replace("  n0:", "  m0:").replace("  n1:", "  m1:")
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"n3": "m3"}, "not all of n[2-4], line 15, are renamed to one range"),
+        ({"n2": "m3", "n3": "m2", "n4": "m4"}, "not all of n[2-4]"),
+        ({"n9": "m9"}, "n9 is not in it"),
+        ({"n0": "m0", "n9": "m9"}, "n9 is not in it"),
+    ],
+    ids=["part-of-a-range", "out-of-order", "unknown", "one-unknown"],
+)
+def test_a_name_that_cannot_be_written_is_refused(names: dict[str, str], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        rename_entries(RACK, "rack.yaml", names)
+    assert said in caught.value.message

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from layercake.inventory.problems import Problems
-from layercake.inventory.ranges import BadRange, names_of
+from layercake.inventory.ranges import BadRange, fold, names_of
 from layercake.inventory.yaml_marks import parse, plain
 from layercake.kraken.errors import InputError
 
@@ -49,6 +49,41 @@ def edit_entry(
                 f"cannot save to {file}: it is written in a way that cannot be followed",
                 hint=f"write {said} into the entry of {node}, line {line}",
             )
+    return text
+
+
+def rename_entries(text: str, file: str, names: Mapping[str, str]) -> str:
+    """The text of an inventory in which nodes have other names, {old: new}; of a range all nodes,
+    and again as one range. Raises InputError."""
+    expected = _tree(text, file)
+    edits: list[Edit] = []
+    found: set[str] = set()
+    for key, _ in _nodes(text):
+        old = [key.value] if key.value in names else _names(key.value)
+        if names.keys().isdisjoint(old):
+            continue
+        new = fold(names.get(name, name) for name in old)
+        if _names(new) != [names.get(name) for name in old]:
+            raise InputError(
+                f"cannot save to {file}: not all of {key.value}, line {key.start_mark.line + 1}, "
+                "are renamed to one range",
+                hint="give the nodes entries of their own there first",
+            )
+        edits.append((int(key.start_mark.index), int(key.end_mark.index), _flow(new)))
+        expected["nodes"][new] = expected["nodes"].pop(key.value)
+        found.update(old)
+    for edit in reversed(edits):
+        text = _applied(text, edit)
+    if left := names.keys() - found:
+        raise InputError(
+            f"cannot save to {file}: {fold(left)} is not in it",
+            hint="is it the file that was applied?",
+        )
+    if _readable(text, file) != expected:
+        raise InputError(
+            f"cannot save to {file}: it is written in a way that cannot be followed",
+            hint="write the new names into it by hand",
+        )
     return text
 
 
@@ -90,9 +125,7 @@ def _remove(tree: Any, path: Sequence[str]) -> None:
 
 def _entry(text: str, file: str, node: str) -> Value:
     """The value of a node's key. Raises InputError if it has no entry of its own."""
-    root = yaml.compose(text, Loader=_LOADER)
-    nodes = _value(root, "nodes") if root is not None else None
-    for key, value in nodes.value if isinstance(nodes, yaml.MappingNode) else ():
+    for key, value in _nodes(text):
         if key.value == node:
             return value
         if _RANGE.search(key.value) and node in _names(key.value):
@@ -106,11 +139,18 @@ def _entry(text: str, file: str, node: str) -> Value:
     )
 
 
-def _names(text: str) -> Collection[str]:
+def _nodes(text: str) -> list[tuple[Value, Value]]:
+    """The keys of `nodes`, with their values."""
+    root = yaml.compose(text, Loader=_LOADER)
+    nodes = _value(root, "nodes") if root is not None else None
+    return nodes.value if isinstance(nodes, yaml.MappingNode) else []
+
+
+def _names(text: str) -> list[str]:
     try:
-        return set(names_of(text))
+        return names_of(text)
     except BadRange:
-        return ()
+        return []
 
 
 def _value(mapping: Value, key: str) -> Value:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layercake.base.files import write_atomic
 from layercake.client.command import FAILED, OK
 from layercake.client.inventory_file import inventory_request
-from layercake.client.saving.entries import edit_entry
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import InputError, OperationFailed
 
@@ -55,18 +54,19 @@ def others(planned: dict[str, Any]) -> str:
 
 
 class EntryFile:
-    """A file that one node's entry is written into. Raises InputError, before anything is changed,
-    for a file that says something else than what is in force, or would then."""
+    """A file whose entries are changed by `edit`, from one text to another. Raises InputError,
+    before anything is changed, for a file that says something else than what is in force."""
 
-    def __init__(
-        self, head: Client, file: str, node: str, wanted: Mapping[str, Any], unset: Collection[str]
-    ) -> None:
+    def __init__(self, head: Client, file: str, edit: Callable[[str], str]) -> None:
         self._head = head
         self._file = file
-        self._text = edit_entry(in_force(head, file), file, node, wanted, unset)
+        self._text = edit(in_force(head, file))
+
+    def refuse_others(self, node: str) -> None:
+        """Raises InputError if the file would change another node too."""
         if (changed := self._differs()) not in ("", node):
             raise InputError(
-                f"cannot save to {file}: {changed} would change by it",
+                f"cannot save to {self._file}: {changed} would change by it",
                 hint=f"write it into the entry of {node} by hand",
             )
 
@@ -75,7 +75,7 @@ class EntryFile:
         return others(self._head.post("/v1/inventory/plan", request))
 
     def write(self, *, rolls: bool) -> tuple[int, str]:
-        """Writes it, now that the node is changed, or is being rolled; the exit code, and what
+        """Writes it, now that the head has the change, or rolls it out; the exit code, and what
         there is to say."""
         differs = "" if rolls else self._differs()
         if differs:

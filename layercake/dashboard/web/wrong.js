@@ -130,6 +130,7 @@ function cause(app, one, outage, opened) {
     h("dt", {}, "To do"), h("dd", {}, one.next),
     one.domains ? [h("dt", {}, "Domains"), h("dd", { class: "domains" }, one.domains)] : [],
     one.common.length ? [h("dt", {}, "All in"), h("dd", {}, one.common.join(", "))] : [],
+    ...one.rolls.flatMap((/** @type {any} */ roll) => [h("dt", {}, `Roll ${roll.id} to ${roll.image}`), h("dd", { class: "range" }, roll.range)]),
     one.example ? [h("dt", {}, "Such as"), h("dd", {}, first, `: ${one.example}`)] : [],
     h("dt", {}, "Read"), h("dd", {}, howto(one.page)));
   const opener = h("button", { type: "button", class: "more", "aria-expanded": String(opened.has(key)), "data-key": `more ${key}`, onclick: () => {

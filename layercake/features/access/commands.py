@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from layercake.base.files import write_atomic
-from layercake.client.command import FAILED, Answer, App, command, yes_option
+from layercake.client.command import Answer, App, command, yes_option
 from layercake.client.http import path_segment
 from layercake.client.output import Column, Output, format_time, parse_duration
 from layercake.kraken.errors import InputError, OperationFailed
@@ -179,8 +179,7 @@ def certificate(app: App, file: Path, person: str) -> Answer:
 @yes_option
 def revoke(app: App, name: str, yes: bool) -> Answer:
     """Revoke the token NAME: nobody gets in with it any more, and what it has open ends."""
-    if not app.confirm(f"Revoke {name}?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"Revoke {name}?", yes)
     answer = app.head.delete(f"/v1/tokens/{path_segment(name)}")
     return Answer(answer, f"{name} is revoked")
 

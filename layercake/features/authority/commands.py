@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from layercake.client.command import FAILED, Answer, App, command, yes_option
+from layercake.client.command import Answer, App, command, yes_option
 from layercake.client.confirm import current_user
 from layercake.client.output import Column, Output, format_time
 from layercake.inventory.ranges import fold
@@ -51,8 +51,7 @@ def show(app: App) -> Answer:
 def rotate(app: App, yes: bool) -> Answer:
     """Begin to replace the authority: nodes learn to trust the next one too. Then build a boot set,
     make it the default, and `authority finish`."""
-    if not app.confirm("Begin to replace the head's authority? Nothing that runs is touched.", yes):
-        return Answer(code=FAILED)
+    app.must_confirm("Begin to replace the head's authority? Nothing that runs is touched.", yes)
     answer = app.head.post("/v1/authority/rotate", {"by": current_user()})
     return Answer(answer, lambda out: _shown(answer, out))
 
@@ -67,7 +66,6 @@ def rotate(app: App, yes: bool) -> Answer:
 def finish(app: App, force: bool, yes: bool) -> Answer:
     """End the replacement: the old authority is trusted no more. Clients need the new pki/ca.pem
     then."""
-    if not app.confirm("Trust the next authority alone from now on?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm("Trust the next authority alone from now on?", yes)
     answer = app.head.post("/v1/authority/finish", {"by": current_user(), "force": force})
     return Answer(answer, lambda out: _shown(answer, out))

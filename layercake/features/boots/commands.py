@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from layercake.client.command import FAILED, Answer, App, command, nodes_argument, yes_option
+from layercake.client.command import Answer, App, command, nodes_argument, yes_option
 from layercake.client.confirm import at_stake, current_user
 from layercake.client.http import path_segment
 from layercake.client.output import YELLOW, Column, Output, format_size, format_time
@@ -85,8 +85,7 @@ def list_(app: App) -> Answer:
 @yes_option
 def default(app: App, name: str, yes: bool) -> Answer:
     """Choose SET as what nodes boot that no roll took to another. It touches no node that runs."""
-    if not app.confirm(f"Have all other nodes boot {name} when they next start?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"Have all other nodes boot {name} when they next start?", yes)
     answer = app.head.post("/v1/boot/default", {"name": name, "by": current_user()})
     return Answer(answer, f"{name}: booted by {fold(answer['nodes']) or 'no node yet'} from now on")
 
@@ -96,8 +95,7 @@ def default(app: App, name: str, yes: bool) -> Answer:
 @yes_option
 def remove(app: App, name: str, yes: bool) -> Answer:
     """Delete SET. Refused while a node or a roll needs it."""
-    if not app.confirm(f"Delete boot set {name}?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"Delete boot set {name}?", yes)
     return Answer(app.head.delete(f"/v1/boot/{path_segment(name)}"), f"{name}: deleted")
 
 
@@ -146,10 +144,10 @@ def roll(
     if not agent_only and not yes:
         views = app.head.get("/v1/nodes", range=nodes)["nodes"]
         stake = at_stake(app, [v["name"] for v in views])
-        if stake and not app.confirm(
-            f"Start {nodes} anew with boot set {name}, in batches: {stake}. Go on?", False
-        ):
-            return Answer(code=FAILED)
+        if stake:
+            app.must_confirm(
+                f"Start {nodes} anew with boot set {name}, in batches: {stake}. Go on?", False
+            )
     answer = app.head.post("/v1/boot/roll", request)
     return follow_begun(app, answer, not no_wait, timeout)
 
@@ -250,8 +248,7 @@ def _show_set(out: Output, found: dict[str, Any]) -> None:
 def default_of_profile(app: App, name: str, yes: bool) -> Answer:
     """Make SET what the nodes of its profile boot that no roll took to another. It touches none
     that runs."""
-    if not app.confirm(f"Have the nodes of its profile boot {name} when they next start?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"Have the nodes of its profile boot {name} when they next start?", yes)
     answer = app.head.post(
         "/v1/boot/default", {"name": name, "of_profile": True, "by": current_user()}
     )
@@ -263,7 +260,6 @@ def default_of_profile(app: App, name: str, yes: bool) -> Answer:
 @yes_option
 def remove_profile(app: App, name: str, yes: bool) -> Answer:
     """Delete all boot sets of PROFILE. Refused while a node or a roll needs one of them."""
-    if not app.confirm(f"Delete all boot sets of profile {name}?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"Delete all boot sets of profile {name}?", yes)
     answer = app.head.delete(f"/v1/profiles/{path_segment(name)}")
     return Answer(answer, f"{name}: {', '.join(answer['removed'])} deleted")

@@ -64,10 +64,7 @@ def freeze(app: App, nodes: str, reason: str) -> Answer:
 @yes_option
 def thaw(app: App, nodes: str, yes: bool) -> Answer:
     """End the freeze of RANGE; without RANGE, of the whole site. What was held back goes on."""
-    if not app.confirm(
-        f"What the head held back goes on ({nodes or 'the whole site'}). Thaw?", yes
-    ):
-        return Answer(code=FAILED)
+    app.must_confirm(f"What the head held back goes on ({nodes or 'the whole site'}). Thaw?", yes)
     return _names(app.head.post("/v1/guard/thaw", {"range": nodes, "by": current_user()}), "thawed")
 
 
@@ -95,21 +92,21 @@ def end_outage(app: App, domain: str, yes: bool) -> Answer:
     """Treat what is still silent in DOMAIN (without it, at the site): the nodes are started anew,
     some at a time."""
     known = [o for o in app.head.get("/v1/guard")["outages"] if o["domain"] == domain]
-    if known and not app.confirm(
-        f"{known[0]['silent']} silent nodes ({fold(known[0]['nodes'])}) are started anew, "
-        "whether they run something or not. Go on?",
-        yes,
-    ):
-        return Answer(code=FAILED)
+    if known:
+        app.must_confirm(
+            f"{known[0]['silent']} silent nodes ({fold(known[0]['nodes'])}) are started anew, "
+            "whether they run something or not. Go on?",
+            yes,
+        )
     answer = app.head.post("/v1/guard/outage", {"domain": domain, "by": current_user()})
     return Answer(answer, "the outage is ended")
 
 
-def _agreed(app: App, nodes: str, what: str, yes: bool) -> bool:
+def _must_agree(app: App, nodes: str, what: str, yes: bool) -> None:
     """Asks, with how many nodes it is about."""
-    return yes or app.confirm(
-        f"{what} {nodes}: {describe_nodes(app.head.get('/v1/nodes', range=nodes)['nodes'])}?", False
-    )
+    if not yes:
+        views = app.head.get("/v1/nodes", range=nodes)["nodes"]
+        app.must_confirm(f"{what} {nodes}: {describe_nodes(views)}?", False)
 
 
 @command(name="take")
@@ -118,8 +115,7 @@ def _agreed(app: App, nodes: str, what: str, yes: bool) -> bool:
 def take_over(app: App, nodes: str, yes: bool) -> Answer:
     """Take over the machines of RANGE that were found running: whatever runs there ends, and they
     boot anew."""
-    if not _agreed(app, nodes, "Whatever runs there is ended. Take", yes):
-        return Answer(code=FAILED)
+    _must_agree(app, nodes, "Whatever runs there is ended. Take", yes)
     return _names(app.head.post("/v1/nodes/take", {"range": nodes, "by": current_user()}), "taken")
 
 
@@ -129,8 +125,7 @@ def take_over(app: App, nodes: str, yes: bool) -> Answer:
 def remedy(app: App, nodes: str, yes: bool) -> Answer:
     """Let the silent nodes of RANGE be started anew, though something speaks against it (see `node
     explain`)."""
-    if not _agreed(app, nodes, "They may still be at work, only silent. Start anew", yes):
-        return Answer(code=FAILED)
+    _must_agree(app, nodes, "They may still be at work, only silent. Start anew", yes)
     return _names(
         app.head.post("/v1/nodes/remedy", {"range": nodes, "by": current_user()}), "released"
     )
@@ -286,6 +281,11 @@ def _show_cause(out: Output, cause: Mapping[str, Any]) -> None:
     )
     within = f"; domains {cause['domains']}" if cause["domains"] else ""
     out.line(f"  nodes:  {cause['range']}{within}")
+    for roll in cause.get("rolls", ()):
+        out.line(
+            f"  roll:   {roll['id']} to {roll['image']} has {roll['range']}; "
+            f"`layercake roll status {roll['id']}`"
+        )
     _show_next(out, cause)
 
 

@@ -138,8 +138,7 @@ def show(app: App) -> Answer:
 def promote(app: App, head: str, force: bool, yes: bool) -> Answer:
     """Have another head lead. Nodes, rolls and people go on with it within seconds."""
     more = "; what the store has besides is lost" if force else ""
-    if not app.confirm(f"Have {head} lead from now on{more}?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"Have {head} lead from now on{more}?", yes)
     body = {"head": head, "force": force, "by": current_user()}
     answer = app.head.post("/v1/heads/promote", body)
     text = f"{head} leads with what it has" if force else f"{answer['leader']} hands over to {head}"
@@ -171,8 +170,7 @@ def invite(app: App, head: str, witness: bool, third_head: bool) -> Answer:
 @yes_option
 def retire(app: App, head: str, yes: bool) -> Answer:
     """Have a head lead no more, until it is promoted. It follows on."""
-    if not app.confirm(f"Have {head} lead no more?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"Have {head} lead no more?", yes)
     answer = app.head.post("/v1/heads/retire", {"head": head, "by": current_user()})
     return Answer(answer, f"{head} does not lead any more")
 
@@ -182,7 +180,6 @@ def retire(app: App, head: str, yes: bool) -> Answer:
 @yes_option
 def remove(app: App, head: str, yes: bool) -> Answer:
     """Take a head or a witness out of the site: its member of the store, and its certificate."""
-    if not app.confirm(f"Take {head} out of the site?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"Take {head} out of the site?", yes)
     answer = app.head.post("/v1/heads/remove", {"head": head, "by": current_user()})
     return Answer(answer, f"{head} is no head of the site any more")

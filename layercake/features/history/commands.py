@@ -217,8 +217,7 @@ def _show_revert(out: Output, planned: Mapping[str, Any], at_once: bool) -> None
 def rebuild(app: App, yes: bool) -> Answer:
     """Mend the repository of the history; one that is damaged is put aside, and another begins with
     the inventory in force."""
-    if not app.confirm("Mend the history, or begin it anew if it is damaged?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm("Mend the history, or begin it anew if it is damaged?", yes)
     answer = app.head.post("/v1/inventory/rebuild", {})
     if answer["aside"]:
         return Answer(answer, f"the damaged history is {answer['aside']}; another has begun")

@@ -9,6 +9,7 @@ is left out, so that a newer Layercake with more keys changes no line. Pure.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -106,8 +107,10 @@ def text_of(fields: Mapping[str, Any]) -> str:
     )
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def line_of(line: str) -> tuple[str, Any]:
-    """Key and value of one line. Raises ValueError for what is none."""
+    """Key and value of one line; nobody changes the value, as most lines stand in many entries and
+    revisions, and are read once. Raises ValueError for what is none."""
     if line.startswith('"'):
         key, end = json.JSONDecoder().raw_decode(line)
         separator = line[end : end + 2]
@@ -127,13 +130,14 @@ def parse(text: str) -> Fields:
 def entry_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The entry as it stands in an inventory, with its groups."""
     entry: dict[str, Any] = {}
+    mappings: dict[str, dict[str, Any]] = {}
     for key, value in fields.items():
         first, dot, rest = key.partition(".")
         if dot:
-            entry.setdefault(first, {})[rest] = value
+            mappings.setdefault(first, {})[rest] = value
         elif key == "groups" or key not in NOT_IN_ENTRY:
             entry[key] = value
-    return entry
+    return entry | mappings
 
 
 def path_of(node: str) -> str:

@@ -73,12 +73,15 @@ def _changes(
 def _page(
     repository: Repository, start: str, paths: Sequence[str], skipped: int, most: int
 ) -> list[messages.Logged]:
+    # A node that was renamed is followed: its entry is the same, to the letter.
+    followed = len(paths) == 1 and paths[0].endswith(normal.SUFFIX)
+    renames = ("--follow", "-M100%") if followed else ("--no-renames",)
     raw = repository.run(
         "log",
         f"--max-count={most}",
         f"--skip={skipped}",
         f"--format={_ENTRY}",
-        *(("--name-only", "--no-renames") if paths else ()),
+        *(("--name-only", *renames) if paths else ()),
         start,
         "--",
         *paths,

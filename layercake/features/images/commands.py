@@ -168,8 +168,7 @@ def add(
 def remove(app: App, name: str, yes: bool) -> Answer:
     """Remove the image NAME from the store. Refused while a node wants it."""
     path = f"/v1/images/{path_segment(name)}"
-    if not app.confirm(f"Remove image {name}?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"Remove image {name}?", yes)
     app.head.delete(path)
     return Answer({"removed": name}, f"{name}: removed")
 
@@ -178,8 +177,7 @@ def remove(app: App, name: str, yes: bool) -> Answer:
 @yes_option
 def prune(app: App, yes: bool) -> Answer:
     """Delete what images' names pointed to before, unless a node or a roll still needs it."""
-    if not app.confirm("Delete all earlier contents that no node and no roll needs?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm("Delete all earlier contents that no node and no roll needs?", yes)
     answer = app.head.delete("/v1/contents/unused")
     deleted = answer["deleted"]
     return Answer(
@@ -329,8 +327,7 @@ def roll(
         )
     request = roll_request(nodes, name, replace, at_once, options)
     how = " at once" if at_once else " in batches" if request is not None else ""
-    if not confirm_images(app, nodes, name, how, yes, always=at_once):
-        return Answer(code=FAILED)
+    confirm_images(app, nodes, name, how, yes, always=at_once)
     saved = _saving(app, file, nodes, name, replace)
     if request is not None:
         return saved(start_roll(app, {**request, **later}, not no_wait, timeout))
@@ -447,7 +444,6 @@ def rotate(app: App, nodes: str) -> Answer:
 def drop(app: App, nodes: str, yes: bool) -> Answer:
     """End the keys that NODES had before, and those of nodes that are gone. A node that still uses
     one loses its images."""
-    if not app.confirm(f"Have {nodes} booted since their keys were made anew?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"Have {nodes} booted since their keys were made anew?", yes)
     answer = app.head.post("/v1/images/keys", {"range": nodes, "drop_old": True}, timeout=LONG_S)
     return Answer(answer, f"{len(answer['dropped'])} old keys were ended")

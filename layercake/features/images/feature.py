@@ -31,6 +31,9 @@ def _start(kernel: Kernel) -> Running:
         kernel.running.decisions.kernel_modules,
     )
     node_keys = NodeKeyring(kernel.store, images, kernel.sync)
+    own_keys = settings.store != "file"
+    if own_keys:
+        kernel.store.listen(node_keys.note_event)
     operations = Images(
         kernel.store,
         kernel.part(Rolls),
@@ -65,7 +68,7 @@ def _start(kernel: Kernel) -> Running:
 
     return Running(
         (images, addresses, node_keys, operations),
-        loops=() if settings.store == "file" else (check, node_keys.run),
+        loops=(check, node_keys.run) if own_keys else (),
         routes=(ImageRoutes(operations, kernel.part(RollRequests), images, kernel.store),),
         node_routes=secrets.routes(),
         document=document.of,

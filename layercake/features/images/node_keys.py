@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from imageapi.store.store import ImageStore
 from layercake.agents.sync import Sync
 from layercake.fleet import events
-from layercake.fleet.store import Record, Store
+from layercake.fleet.store import Event, Record, Store
 from layercake.kraken.errors import LayercakeError
 
 LOOK_S = 5.0
@@ -27,12 +27,22 @@ class NodeKeyring:
         self._images = images
         self._sync = sync
         self._said = ""
+        self._renamed: list[tuple[str, str]] = []
+
+    def note_event(self, event: Event) -> None:
+        """Minds a node that has another name: its key goes with it."""
+        if event.kind == events.INVENTORY_RENAMED.name:
+            self._renamed.append((str(event.data["was"]), event.node))
 
     async def run(self) -> None:
         """Looks for nodes without a key until it is cancelled."""
         while True:
             wait = LOOK_S
             try:
+                if self._renamed:
+                    names = self._renamed
+                    self._renamed = []
+                    await asyncio.to_thread(self._images.rename_keys, names)
                 await self.make([r for r in self._store if not self._images.has_key(r.name)])
                 self._said = ""
             except LayercakeError as error:

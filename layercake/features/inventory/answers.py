@@ -161,6 +161,22 @@ class InventoryPlan(msgspec.Struct):
     files: list[SourceChange]
 
 
+class RenamedNode(msgspec.Struct):
+    """A node and its other name. `running`: it calls itself by that when it boots next."""
+
+    node: str
+    to: str
+    running: bool
+
+
+class RenamedNodes(msgspec.Struct):
+    """Nodes that have other names, or would have. `refused` is why a plan would be refused, with
+    what to do."""
+
+    renamed: list[RenamedNode]
+    refused: str = ""
+
+
 class Applied(msgspec.Struct):
     """What applying an inventory did. `passed_over` keep their images, as somebody works on them;
     `at_boot` are the running nodes that have some of it when they boot next: {node: fields}."""

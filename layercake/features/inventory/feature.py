@@ -11,6 +11,7 @@ from layercake.features.guard.guard import Guard
 from layercake.features.inventory.means import Means
 from layercake.features.inventory.operations import InventoryChanges
 from layercake.features.inventory.reading import Readers
+from layercake.features.inventory.renaming import NodeNames
 from layercake.features.inventory.routes import InventoryRoutes
 from layercake.features.inventory.secret_warnings import Warnings
 from layercake.features.inventory.views import SiteViews
@@ -42,17 +43,20 @@ def _start(kernel: Kernel) -> Running:
         kernel.settings.simulated,
         Delegations(kernel.section("delegated")),
     )
-    operations = InventoryChanges(means, files, kernel.part(NodeFiles).spread, readers)
+    spread = kernel.part(NodeFiles).spread
+    operations = InventoryChanges(means, files, spread, readers)
+    names = NodeNames(means, operations.reader, spread)
     views = SiteViews(store, kernel.networks, kernel.settings, kernel.modules.ask)
     return Running(
         (
             operations,
+            names,
             readers,
             views,
             Warnings(store, kernel.table.parts, kernel.vault, kernel.clock),
         ),
         stop=readers.close,
-        routes=(InventoryRoutes(operations, views, files, kernel.store),),
+        routes=(InventoryRoutes(operations, names, views, files, kernel.store),),
         change_cards=operations.take_board,
     )
 

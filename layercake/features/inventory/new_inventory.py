@@ -34,6 +34,8 @@ class Consent:
 
 
 NO_CONSENT = Consent()
+RENAMED = 10
+"""Of how many nodes it is said that they seem to have other names only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,20 @@ class NewInventory:
                     f"cannot {self.file}: {name} has changed since it was planned",
                     hint="plan it again",
                 )
+
+    def renamed(self) -> list[str]:
+        """What is to be said of nodes that go while others come with their MAC addresses."""
+        gone = {mac: name for name in self.removed for mac in self.known[name].macs}
+        pairs = {
+            (gone[mac], node.name)
+            for node in self.nodes.values()
+            for mac in gone.keys() & node.macs
+        }
+        return [
+            f"{new} has the MAC address of {old}: `layercake node rename {old} {new}` keeps "
+            "what is known of it"
+            for old, new in sorted(pairs)[:RENAMED]
+        ]
 
     def all(self) -> Iterator[Node]:
         """All nodes of the inventory, those that stay as they are first."""

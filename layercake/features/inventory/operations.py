@@ -138,8 +138,8 @@ class InventoryChanges:
         of_secrets = await asyncio.to_thread(
             secrets.warnings, list(new.all()), self._means.table.parts, self._means.vault
         )
-        problems = [Problem(new.file, 0, 0, text) for text in of_secrets]
-        return wanted, files, [*new.warnings, *problems]
+        texts = [*new.renamed(), *of_secrets]
+        return wanted, files, [*new.warnings, *(Problem(new.file, 0, 0, text) for text in texts)]
 
     async def _wanted_files(self, new: NewInventory) -> Wanted:
         """The files that are wanted then: those of other nodes stay as they are, if it is about
@@ -244,7 +244,7 @@ class InventoryChanges:
             if new.removed and not allow_remove:
                 raise Refused(
                     f"cannot apply the inventory: it would remove {', '.join(new.removed[:NAMED])}",
-                    hint="say --allow-remove if that is meant",
+                    hint="; ".join(["say --allow-remove if that is meant", *new.renamed()]),
                 )
             self._refuse_held(new.removed)
             enacted = await self._enact(transaction, new, consent)
@@ -291,21 +291,15 @@ class InventoryChanges:
         consent: Consent,
     ) -> dict[str, Any]:
         """The same of several nodes: all, or none if one of them cannot be so."""
-        arches_, profiles = await asyncio.to_thread(self.reader.boot_sets)
+        against = await self.reader.against()
         parts = self._means.table.parts
         async with self._means.desire.transaction() as transaction:
             networks = self._means.networks.by_name
             before = {record.name: record.node for record in select()}
-            changed = partial(
-                entry.changed,
-                parts=parts,
-                networks=networks,
-                known_arches=arches_,
-                known_profiles=profiles,
-                known_images=[image.name for image in self._means.images.list()],
-                heads=self._means.beside,
-            )
-            nodes = {n: changed(node, wanted, unset) async for n, node in slowly(before.items())}
+            nodes = {
+                name: entry.changed(node, wanted, unset, networks=networks, **against)
+                async for name, node in slowly(before.items())
+            }
             for name, node in nodes.items():
                 self._refuse_beyond(consent, before[name], node)
                 others = (nodes.get(r.name, r.node) for r in self._store if r.name != name)
@@ -458,6 +452,11 @@ class InventoryChanges:
         in is our minOS."""
         record = self._store.find(node.id)
         images = node.images
+        if record is not None and record.name != node.name:  # since it was read
+            raise Refused(
+                f"cannot apply the inventory: {node.name} is called {record.name} by now",
+                hint="plan it again",
+            )
         if record is None:
             record = self._means.membership.add(transaction, node)
             transaction.event(record, events.INVENTORY_ADDED, f"added to the inventory by {by}")

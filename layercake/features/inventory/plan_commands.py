@@ -138,8 +138,6 @@ def carry_out(
     """Has a plan carried out if people agree to it, and follows the nodes for `timeout` seconds;
     not at all without."""
     body = agree(app, use.what, planned, agreement)
-    if body is None:
-        return Answer(code=FAILED)
     if not body:
         return Answer({"revision": None, "changed": [], "converged": None, "nodes": []})
     applied = app.head.post(use.path, {**use.request, **body})
@@ -187,12 +185,9 @@ class Agreement:
     reason: str
 
 
-def agree(
-    app: App, what: str, planned: Mapping[str, Any], agreement: Agreement
-) -> dict[str, Any] | None:
+def agree(app: App, what: str, planned: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:
     """Asks whether what was planned may be done; the consent as the head is sent it, {} if there is
-    nothing to do, None if a person does not want it. Raises Refused for what --yes does not
-    mean."""
+    nothing to do. Raises Refused for what --yes does not mean."""
     if not planned["changes"] and not _others(planned):
         return {}
     removed = _removed(planned)
@@ -200,13 +195,9 @@ def agree(
     at_once = agreement.at_once
     if not agreement.allow_remove:
         _refuse_removal(what, removed)
-    agreed = (
-        _may_take_back(app, what, planned, agreement.take_back, yes)
-        and _may_move_secrets(app, what, planned, agreement.confirm_secrets, yes)
-        and app.confirm("Go on?" if yes else _question(app, planned, removed, at_once), yes)
-    )
-    if not agreed:
-        return None
+    _must_take_back(app, what, planned, agreement.take_back, yes)
+    _must_move_secrets(app, what, planned, agreement.confirm_secrets, yes)
+    app.must_confirm("Go on?" if yes else _question(app, planned, removed, at_once), yes)
     body = {
         "digest": planned["digest"],
         "allow_remove": agreement.allow_remove,
@@ -234,36 +225,36 @@ def _refuse_removal(what: str, removed: Sequence[str]) -> None:
         )
 
 
-def _may_take_back(
+def _must_take_back(
     app: App, what: str, planned: Mapping[str, Any], allowed: bool, yes: bool
-) -> bool:
+) -> None:
     """Asks, unless it is allowed, whether nodes may go back to the images that a roll took them
     from. Raises Refused with --yes, which does not mean that."""
     backwards = planned.get("taken_back")
     if allowed or not backwards:
-        return True
+        return
     if yes:
         raise Refused(
             f"cannot {what}: {'; '.join(map(_taken_back, backwards))}",
             hint="write the images that run into it, or say --take-back if that is meant",
         )
-    return app.confirm("Take them back?", False)
+    app.must_confirm("Take them back?", False)
 
 
-def _may_move_secrets(
+def _must_move_secrets(
     app: App, what: str, planned: Mapping[str, Any], allowed: bool, yes: bool
-) -> bool:
+) -> None:
     """Asks, unless it is allowed, whether secrets may go to other addresses than before. Raises
     Refused with --yes, which does not mean that."""
     elsewhere = planned.get("secrets")
     if allowed or not elsewhere:
-        return True
+        return
     if yes:
         raise Refused(
             f"cannot {what}: {'; '.join(map(_elsewhere, elsewhere))}",
             hint="say --confirm-secrets if the new places may have them",
         )
-    return app.confirm("May the secrets go there?", False)
+    app.must_confirm("May the secrets go there?", False)
 
 
 def _question(app: App, planned: Mapping[str, Any], removed: Sequence[str], at_once: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -29,7 +30,7 @@ from layercake.fleet.table import Table
 from layercake.inventory import entry
 from layercake.inventory.entry import diff
 from layercake.inventory.problems import InventoryErrors, Problem
-from layercake.inventory.schema import Node
+from layercake.inventory.schema import Node, node_id
 from layercake.kernel.slices import slowly
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.network import Network
@@ -172,7 +173,7 @@ class InventoryReader:
         that were found for them."""
         parts = self._table.parts
         records = (Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes)
-        nodes = {node.name: node async for node in slowly(records)}
+        nodes = {node.name: node async for node in slowly(entry.with_ids(records, known))}
         given = {mac for node in nodes.values() for mac in node.macs}
         async for node in slowly([node for node in nodes.values() if not node.macs]):
             nodes[node.name] = entry.with_cards(node, known.get(node.name), given, parts)
@@ -191,11 +192,24 @@ class InventoryReader:
                 ) from None
 
     def _mark(self, node: Node) -> bytes:
-        """A node's mark, which is made once of each."""
+        """The mark that a node's entry has where it is read, by its name alone, which is made once
+        of each."""
         had = self._marks.get(node.name)
         if had is None or had[0] is not node:
-            had = self._marks[node.name] = (node, node.mark)
+            read = node if node.id == (own := node_id(node.name)) else replace(node, id=own)
+            had = self._marks[node.name] = (node, read.mark)
         return had[1]
+
+    async def against(self) -> dict[str, Any]:
+        """What entries are checked against, beside the networks (inventory.load.load)."""
+        arches_, profiles = await asyncio.to_thread(self.boot_sets)
+        return {
+            "parts": self._table.parts,
+            "known_arches": arches_,
+            "known_profiles": profiles,
+            "known_images": [image.name for image in self._images.list()],
+            "heads": self._beside,
+        }
 
     def boot_sets(self) -> tuple[list[str], dict[str, str] | None]:
         """The architectures, and {profile: its architecture}, that there are boot sets of, as they

@@ -19,9 +19,11 @@ from layercake.features.inventory.answers import (
     InventoryPlan,
     NameList,
     NetworkList,
+    RenamedNodes,
 )
 from layercake.features.inventory.new_inventory import Consent
 from layercake.features.inventory.operations import InventoryChanges
+from layercake.features.inventory.renaming import NodeNames
 from layercake.features.inventory.views import SiteViews
 from layercake.fleet.store import Record, Store
 from layercake.kernel.slices import paced, slowly
@@ -90,6 +92,16 @@ class EntriesRequest(EntryRequest, forbid_unknown_fields=True, kw_only=True):
     range: str
 
 
+class RenameRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Other names for the nodes of a range: `to` is as many names, in the same order. `by` says who
+    asks, and `reason` why, for the history."""
+
+    range: str
+    to: str
+    by: str = ""
+    reason: str = ""
+
+
 class DiffRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What would change of the files of these nodes, with the directory of files as it is now, and,
     if `yaml` is given, with that inventory."""
@@ -103,9 +115,15 @@ class InventoryRoutes:
     """The inventory."""
 
     def __init__(
-        self, inventory: InventoryChanges, site: SiteViews, files: FileChanges, store: Store
+        self,
+        inventory: InventoryChanges,
+        names: NodeNames,
+        site: SiteViews,
+        files: FileChanges,
+        store: Store,
     ) -> None:
         self._store = store
+        self._names = names
         self._inventory = inventory
         self._site = site
         self._files = files
@@ -175,6 +193,25 @@ class InventoryRoutes:
             return records
 
         return await self._inventory.change_some(select, body.set, body.unset, consent)
+
+    @route(
+        "POST",
+        "/v1/nodes/rename/plan",
+        Role.VIEWER,
+        Reach.SITE,
+        body=RenameRequest,
+        returns=RenamedNodes,
+    )
+    async def plan_rename(self, request: web.Request, body: RenameRequest) -> Any:
+        """What giving nodes other names would do."""
+        return await self._names.plan(body.range, body.to)
+
+    @route(
+        "POST", "/v1/nodes/rename", Role.ADMIN, Reach.SITE, body=RenameRequest, returns=RenamedNodes
+    )
+    async def rename(self, request: web.Request, body: RenameRequest) -> Any:
+        """Give nodes other names, all of them or none."""
+        return await self._names.rename(body.range, body.to, request[CALLER].by(body.by))
 
     @route("GET", "/v1/networks", Role.VIEWER, Reach.SHOWN, returns=NetworkList)
     async def networks(self, request: web.Request, body: None) -> Any:

@@ -257,8 +257,7 @@ def adopt(
     ]
     if not yes:
         app.out.table(_ADOPT, rows)
-        if not app.confirm(f"Write {len(rows)} nodes into {into}?", False):
-            return Answer(code=FAILED)
+        app.must_confirm(f"Write {len(rows)} nodes into {into}?", False)
     _write(path, new_text)
     return Answer(
         answer,
@@ -341,8 +340,7 @@ def scan(app: App, network: str) -> Answer:
 @yes_option
 def accept(app: App, nodes: str, yes: bool) -> Answer:
     """Accept the hardware of RANGE as it is now: what differs later is held against that."""
-    if not app.confirm(f"The hardware of {nodes} is right as it is now?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"The hardware of {nodes} is right as it is now?", yes)
     answer = app.head.post("/v1/machines/accept", {"range": nodes, "by": current_user()})
     return Answer(
         answer,
@@ -417,8 +415,7 @@ def wipe(app: App, node: str, disk: str, yes: bool) -> Answer:
         f"Disk {one['name']} of {node} ({one['model']}, {_size(one['bytes'])}) holds "
         f"{one['holds'] or 'nothing in the way'}."
     )
-    if not app.confirm(f"{what} All of it is lost when the disk is made anew. Do that?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"{what} All of it is lost when the disk is made anew. Do that?", yes)
     answer = app.head.post(
         f"/v1/nodes/{path_segment(node)}/disks/wipe",
         {"disk": disk, "mark": one["mark"], "by": current_user()},

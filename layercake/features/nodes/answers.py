@@ -279,6 +279,7 @@ class ExplanationShown(msgspec.Struct):
     disks: list[str]
     tpm: list[str]
     console: list[str]
+    roll: str
     hardware: list[str]
     trouble: list[EventShown]
     boot: list[EventShown]

@@ -10,6 +10,7 @@ from layercake.base.clock import Clock
 from layercake.features.consoles.operations import Consoles
 from layercake.features.guard.guard import Guard
 from layercake.features.guard.outage import Whole
+from layercake.features.nodes.explain import RollOf
 from layercake.features.nodes.lists.causes import Beside, Gathered, of_alarms, of_consoles, what_of
 from layercake.features.nodes.lists.facts import Unmet
 from layercake.features.nodes.views import status_of
@@ -31,7 +32,9 @@ class CauseFinder:
         boot_timeouts: BootTimeouts,
         unmet: Unmet,
         consoles: Consoles,
+        roll_of: RollOf,
     ) -> None:
+        self._roll_of = roll_of
         self._store = store
         self._table = table
         self._clock = clock
@@ -71,7 +74,7 @@ class CauseFinder:
         beside = [] if brief else await self._beside(records)
         return {
             "well": found.well,
-            "causes": found.causes(example),
+            "causes": found.causes(example, self._roll_of),
             "stopped": sorted(found.stopped),
             "beside": beside,
         }

@@ -1,11 +1,11 @@
-"""`layercake node`: list, show, explain, clear, up, off, set; logs, exec, copy, release, compare
-and hardware are elsewhere."""
+"""`layercake node`: list, show, explain, clear, up, off, set, rename; logs, exec, copy, release,
+compare and hardware are elsewhere."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,7 +23,6 @@ from layercake.client.columns import (
     variables_of,
 )
 from layercake.client.command import (
-    FAILED,
     OK,
     Answer,
     App,
@@ -42,6 +41,10 @@ from layercake.features.nodes.hardware_commands import hardware
 from layercake.features.releases.commands import release
 from layercake.features.remote.commands import copy, execute, logs
 from layercake.inventory.ranges import fold
+from layercake.kraken.errors import Refused
+
+if TYPE_CHECKING:
+    from layercake.client.saving.files import EntryFile
 
 _ONE = re.compile(r"[A-Za-z0-9._-]+")
 """The name of one node, and no range."""
@@ -321,10 +324,9 @@ def clear(app: App, nodes: str) -> Answer:
 def revoke(app: App, nodes: str, yes: bool) -> Answer:
     """End the sessions of the nodes of RANGE, with their keys and certificates. They are left alone
     until `node clear`, and start anew then."""
-    if not app.confirm(
+    app.must_confirm(
         f"End the sessions of {nodes}? What runs there goes on, and is no longer looked after.", yes
-    ):
-        return Answer(code=FAILED)
+    )
     return _done(
         app.head.post("/v1/nodes/revoke", {"range": nodes, "by": current_user()}), "revoked"
     )
@@ -346,10 +348,20 @@ def up(app: App, nodes: str) -> Answer:
 @yes_option
 def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
     """Want the nodes of RANGE off; their images are stopped first."""
-    if not confirm_stop(app, nodes, "Stop", yes):
-        return Answer(code=FAILED)
+    confirm_stop(app, nodes, "Stop", yes)
     answer = app.head.post("/v1/nodes/state", {"range": nodes, "state": "off", "force": force})
     return _done(answer, f"wanted off; {stays_off(answer['nodes'])}")
+
+
+save_option = click.option(
+    "--save",
+    "file",
+    metavar="FILE",
+    default="",
+    envvar="LAYERCAKE_INVENTORY",
+    show_envvar=True,
+    help="Write it into the inventory FILE too, whose comments and order stay.",
+)
 
 
 @command(node, "set")
@@ -366,15 +378,7 @@ def off(app: App, nodes: str, force: bool, yes: bool) -> Answer:
     is_flag=True,
     help="Agree that its secrets go to another place than before.",
 )
-@click.option(
-    "--save",
-    "file",
-    metavar="FILE",
-    default="",
-    envvar="LAYERCAKE_INVENTORY",
-    show_envvar=True,
-    help="Write it into the inventory FILE too, whose comments and order stay.",
-)
+@save_option
 @reason_option
 def set_(
     app: App,
@@ -393,6 +397,7 @@ def set_(
     """
     # Imported here, and below: the other commands need none of it.
     from layercake.client.inventory_file import waiting_lines
+    from layercake.client.saving.entries import edit_entry
     from layercake.client.saving.files import EntryFile
     from layercake.features.rolls.commands import begun_line
 
@@ -409,18 +414,67 @@ def set_(
     if file and not _ONE.fullmatch(name):
         app.out.note(f"{file} is as it was: only the entry of one node is saved")
         file = ""
-    saving = EntryFile(app.head, file, name, wanted, unset) if file else None
+    saving = None
+    if file:
+        saving = EntryFile(app.head, file, lambda text: edit_entry(text, file, name, wanted, unset))
+        saving.refuse_others(name)
     path, body = _patch(name, body)
     answer = app.head.patch(path, body)
-    if saving is not None:
-        code, rest = saving.write(rolls=bool(answer["rolls"]))
-    else:
-        code = OK
-        rest = "; write it into the inventory too"
+    code, rest = _saved(saving, rolls=bool(answer["rolls"]))
     names = fold(answer["changed"]) or name
     done = f"{names} is changed{rest}" if answer["changed"] or file else f"{name} has that already"
     lines = (done, *map(begun_line, answer["rolls"]), *waiting_lines(answer))
     return Answer(answer, lines, code)
+
+
+@command(node)
+@click.argument("nodes", metavar="RANGE")
+@click.argument("names", metavar="NAMES")
+@click.option("--plan", "plan_only", is_flag=True, help="Only show what it would do.")
+@save_option
+@reason_option
+@yes_option
+def rename(
+    app: App, nodes: str, names: str, plan_only: bool, file: str, reason: str, yes: bool
+) -> Answer:
+    """Give the nodes of RANGE other names: NAMES are as many, in the same order.
+
+    All that is known of a node stays, and one that runs is not touched: it calls itself by its new
+    name from its next boot on. --save writes the names into your inventory, which the next `apply`
+    needs.
+    """
+    from layercake.client.saving.entries import rename_entries
+    from layercake.client.saving.files import EntryFile
+
+    body = {"range": nodes, "to": names}
+    planned = app.head.post("/v1/nodes/rename/plan", body)
+    if planned.get("refused"):
+        raise Refused(planned["refused"])
+    lines = tuple(map(_renamed_line, planned["renamed"]))
+    if plan_only:
+        return Answer(planned, lines)
+    new = {one["node"]: one["to"] for one in planned["renamed"]}
+    saving = (
+        EntryFile(app.head, file, lambda text: rename_entries(text, file, new)) if file else None
+    )
+    app.out.lines("\n".join(lines))
+    app.must_confirm(f"Rename {len(new)} node{'' if len(new) == 1 else 's'}?", yes)
+    body |= {"by": current_user(), **({"reason": reason} if reason else {})}
+    answer = app.head.post("/v1/nodes/rename", body)
+    code, rest = _saved(saving)
+    return Answer(answer, f"{fold(new)}: renamed to {fold(new.values())}{rest}", code)
+
+
+def _saved(saving: EntryFile | None, *, rolls: bool = False) -> tuple[int, str]:
+    """Writes the file, if there is one: the exit code, and what there is to say."""
+    if saving is None:
+        return OK, "; write it into the inventory too"
+    return saving.write(rolls=rolls)
+
+
+def _renamed_line(one: Mapping[str, Any]) -> str:
+    when = ": at once in lists and in the DNS; its own host name at the next boot"
+    return f"{one['node']} -> {one['to']}{when if one['running'] else ''}"
 
 
 def _patch(nodes: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -19,6 +19,8 @@ from layercake.kraken.events import Severity
 from layercake.kraken.views.explain import explain
 from layercake.modules.boot_timeouts import BootTimeouts
 
+RollOf = Callable[[Record], Mapping[str, Any] | None]
+"""The roll that has a node: {"id", "image", "state": how far the node is}; None without one."""
 _TROUBLE = (Severity.WARNING, Severity.ERROR)
 _BOOT = "boot."
 """What the kinds of all events of a boot begin with."""
@@ -39,11 +41,12 @@ def explain_view(
     patience: BootTimeouts | None = None,
     troubles: Mapping[str, list[str]] = MappingProxyType({}),
     console: Iterable[str] = (),
+    roll: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Where a node is, where it should be, the way there, what blocks it, what was tried, and the
     last trouble that its history tells of. `troubles` are what is wrong with its BMC, files, disks,
-    TPM and hardware; `console` is what it said last. `brief` is how a viewer is shown events:
-    errors and their reasons are left out for one."""
+    TPM and hardware; `console` is what it said last, `roll` the roll that has it. `brief` is how a
+    viewer is shown events: errors and their reasons are left out for one."""
     view = explain(record.planner, record.machine, now).to_dict()
     show = brief or event_view
     shown = list(history)
@@ -58,6 +61,7 @@ def explain_view(
         "unhealthy": record.unhealthy,
         "network": network_troubles(interfaces_view(record, brief=brief is not None)),
         **{what: troubles.get(what, []) for what in TROUBLES},
+        "roll": roll_text(roll),
         "console": list(console),
         "trouble": [show(e) for e in shown if e.severity in _TROUBLE][-5:],
         "boot": [show(e) for e in shown if e.kind.startswith(_BOOT)][-8:],
@@ -79,6 +83,13 @@ def _for_viewers(view: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def roll_text(roll: Mapping[str, Any] | None) -> str:
+    """Which roll has a node, and how far the node is in it; "" for none."""
+    if roll is None:
+        return ""
+    return f"{roll['id']} to {roll['image']}: {roll['state']}; `layercake roll status {roll['id']}`"
+
+
 def _blocked_by_guard(record: Record, guard: Guard) -> str:
     """Why the guard holds the node's next step, or why it is left alone; "" if neither."""
     waits = guard.why(record)
@@ -88,7 +99,7 @@ def _blocked_by_guard(record: Record, guard: Guard) -> str:
 
 
 class Explainer:
-    """Explains nodes. `troubles` gives what features say is wrong with one."""
+    """Explains nodes. `troubles` gives what features say is wrong with one, `roll_of` its roll."""
 
     def __init__(
         self,
@@ -98,7 +109,9 @@ class Explainer:
         boot_timeouts: BootTimeouts,
         troubles: Callable[[Record], Mapping[str, list[str]]],
         consoles: Consoles,
+        roll_of: RollOf,
     ) -> None:
+        self._roll_of = roll_of
         self._table = table
         self.clock = clock
         self.guard = guard
@@ -123,6 +136,7 @@ class Explainer:
             self.boot_timeouts,
             {} if brief else self._troubles(record),
             await self._consoles.last(record, LAST_LINES) if stuck else (),
+            self._roll_of(record),
         )
 
 
@@ -197,6 +211,7 @@ _LABELLED = {
     "tpm": "tpm",
     "machine": "hardware",
     "blocked": "blocked",
+    "roll": "roll",
 }
 """{how a line begins: the key of the view that it is from, a text or some}, in their order."""
 

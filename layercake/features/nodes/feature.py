@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from layercake.features.consoles.operations import Consoles
 from layercake.features.guard.guard import Guard
 from layercake.features.nodes.causes import CauseFinder
@@ -16,6 +18,7 @@ from layercake.features.nodes.queries import NodeQueries
 from layercake.features.nodes.routes import NodeRoutes
 from layercake.features.nodes.view_routes import NodeViewRoutes
 from layercake.fleet.events import EVENTS
+from layercake.fleet.store import Record
 from layercake.fleet.table import Table
 from layercake.kernel.feature import Feature, Running
 from layercake.kernel.kernel import Kernel
@@ -40,6 +43,11 @@ def _start(kernel: Kernel) -> Running:
     operations = Nodes(
         store, kernel.desire, guard, clock, kernel.sync, kernel.node_link, kernel.requests
     )
+
+    def roll_of(record: Record) -> Any:
+        field = fields().get("roll")
+        return field and field.view(record)
+
     explainer = Explainer(
         table,
         clock,
@@ -47,8 +55,11 @@ def _start(kernel: Kernel) -> Running:
         kernel.modules.boot_timeouts,
         kernel.running.decisions.troubles,
         consoles,
+        roll_of,
     )
-    causes = CauseFinder(store, table, clock, guard, kernel.modules.boot_timeouts, unmet, consoles)
+    causes = CauseFinder(
+        store, table, clock, guard, kernel.modules.boot_timeouts, unmet, consoles, roll_of
+    )
     history = kernel.database.history
     return Running(
         (tally, unmet, queries, listing, operations, explainer, causes),

@@ -184,8 +184,8 @@ def _number(value: float | None, unit: str = "") -> str:
 def _change(
     app: App, nodes: str, what: str, force: bool, yes: bool, *, soft: bool = False
 ) -> Answer:
-    if what != "on" and not confirm_stop(app, nodes, f"Power {what}", yes):
-        return Answer(code=FAILED)
+    if what != "on":
+        confirm_stop(app, nodes, f"Power {what}", yes)
     body = {"range": nodes, "action": what, "force": force, **({"soft": True} if soft else {})}
     answer = app.head.post("/v1/power", body, timeout=POWER_S)
     rows = [[r["node"], "yes" if r["accepted"] else "no", r["why"] or ""] for r in answer["nodes"]]
@@ -242,8 +242,7 @@ def cap(app: App, nodes: str, watts: str, yes: bool) -> Answer:
     else:
         wanted = _watts(watts)
         what = "Cap no more" if wanted is None else f"Cap at {wanted} W"
-        if not app.confirm(f"{what} what {nodes} draw?", yes):
-            return Answer(code=FAILED)
+        app.must_confirm(f"{what} what {nodes} draw?", yes)
         answer = app.head.post("/v1/power/cap", {"range": nodes, "watts": wanted}, timeout=POWER_S)
     rows = [[r["node"], _cap(r), r["error"]] for r in answer["nodes"]]
     code = FAILED if any(r["error"] for r in answer["nodes"]) else OK
@@ -289,9 +288,8 @@ def setup(app: App, nodes: str, prefix: int | None, gateway: str, yes: bool) -> 
     changed = [one["node"] for one in rows if one["lines"] and not one["error"]]
     if changed and not yes:
         app.out.table(_SETUP, _set_up(rows))
-    if changed and not app.confirm(f"Change the BMCs of {fold(changed)}?", yes):
-        return Answer(code=FAILED)
     if changed:
+        app.must_confirm(f"Change the BMCs of {fold(changed)}?", yes)
         done = app.head.post(
             "/v1/power/setup", {**body, "range": ",".join(changed), "apply": True}, timeout=POWER_S
         )["nodes"]
@@ -317,8 +315,7 @@ def password(app: App, nodes: str, new: str, yes: bool) -> Answer:
     keeps the old one. Once all nodes of a file take the new password, it is in that file. What was
     cut off, or failed on some nodes, goes on when the command is given again.
     """
-    if not app.confirm(f"Change the passwords of the BMCs of {nodes}?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"Change the passwords of the BMCs of {nodes}?", yes)
     rows: list[dict[str, Any]] = []
     body = {"range": nodes, "new": new}
     with app.out.progress() as progress:

@@ -72,18 +72,17 @@ def release(app: App, nodes: str, force: bool, what: str | None, all_: bool, yes
     if what == "show":
         return _shown(app, nodes, all_=all_)
     if what is not None:
-        if what in _STAKES and not app.confirm(_STAKES[what].format(nodes=nodes), yes):
-            return Answer(code=FAILED)
+        if what in _STAKES:
+            app.must_confirm(_STAKES[what].format(nodes=nodes), yes)
         answer = app.head.post(
             "/v1/nodes/release/change", {"range": nodes, "what": what, "by": current_user()}
         )
         return Answer(answer, f"{_DONE[what]}: {fold(answer['nodes'])}")
     if not yes:
         stake = describe_nodes(app.head.get("/v1/nodes", range=nodes)["nodes"])
-        if not app.confirm(
+        app.must_confirm(
             f"ALL disks of {nodes} are erased, also what was to be kept: {stake}. Release?", False
-        ):
-            return Answer(code=FAILED)
+        )
     answer = app.head.post(
         "/v1/nodes/release", {"range": nodes, "force": force, "by": current_user()}
     )

@@ -121,8 +121,7 @@ def _facts(one: dict[str, Any]) -> list[tuple[str, str]]:
 def accept(app: App, nodes: str, yes: bool) -> Answer:
     """Accept the TPMs of RANGE and what their registers are, as they were shown last: a board was
     replaced, or firmware renewed."""
-    if not app.confirm(f"What the TPMs of {nodes} have shown last is right?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"What the TPMs of {nodes} have shown last is right?", yes)
     answer = app.head.post("/v1/tpms/accept", {"range": nodes, "by": current_user()})
     return Answer(
         answer,
@@ -138,8 +137,7 @@ def accept(app: App, nodes: str, yes: bool) -> Answer:
 def forget(app: App, node: str, yes: bool) -> Answer:
     """Forget the TPM of NODE. With `tpm: required` it joins no more until another one is
     accepted."""
-    if not app.confirm(f"Forget the TPM of {node}?", yes):
-        return Answer(code=FAILED)
+    app.must_confirm(f"Forget the TPM of {node}?", yes)
     return Answer(
         answer := app.head.delete(f"/v1/nodes/{path_segment(node)}/tpm"),
         f"forgotten: the TPM of {answer['forgotten']}",

@@ -123,8 +123,9 @@ class Tpms:
     def note_event(self, event: Event) -> None:
         """Keeps what the head has sent for a boot."""
         said = [event.data.get(name, "") for name in ("window", "configuration", "boot")]
-        if event.node and said[0] and all(isinstance(value, str) for value in said):
-            self._sent[event.node] = Sent(*said)
+        record = self._store.lookup(event.node)
+        if record is not None and said[0] and all(isinstance(value, str) for value in said):
+            self._sent[record.node.id] = Sent(*said)
 
     # -- what is known
 
@@ -236,7 +237,7 @@ class Tpms:
         except (InputError, Refused) as error:
             return await self.without(record, boot, error.message)
         before = self.of(record)
-        sent = self._sent.get(record.name, NOTHING_SENT)
+        sent = self._sent.get(record.node.id, NOTHING_SENT)
         if sent.window != boot.window:
             sent = NOTHING_SENT
         verdict = judging.judge(
@@ -394,9 +395,8 @@ class Tpms:
 
     def removed(self, record: Record) -> None:
         """A node is gone from the inventory. Its row goes with the next one that is written."""
-        for kept in (self._challenges, self._passes):
+        for kept in (self._challenges, self._passes, self._sent):
             kept.pop(record.node.id, None)
-        self._sent.pop(record.name, None)
         if self._known.pop(record.node.id, None) is not None:
             self._gone.append(record.node.id)
 

@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from layercake.fleet.store import Event
-
-
-class Criteria(Protocol):
-    """Which events are told."""
-
-    @property
-    def kinds(self) -> list[str]:
-        """What their kinds begin with; all if empty."""
-
-    @property
-    def severity(self) -> Literal["debug", "info", "warning", "error"]:
-        """How grave they are at least."""
 
 
 class Delivery(Protocol):

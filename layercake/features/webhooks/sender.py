@@ -15,8 +15,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from layercake.features.webhooks.delivery import Criteria, Delivery
+from layercake.features.webhooks.delivery import Delivery
 from layercake.features.webhooks.formats import ENDS
+from layercake.features.webhooks.settings import ReceiverSettings
 from layercake.fleet import events
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.persistence.history import History, Wanted
@@ -46,7 +47,7 @@ class Receiver:
         self,
         title: str,
         document: str,
-        criteria: Criteria,
+        criteria: ReceiverSettings,
         delivery: Delivery,
         store: Store,
         expected: Expected,

@@ -143,7 +143,25 @@ def kinds(value: object) -> list[str]:
     return [str(word) for word in value]
 
 
-class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReceiverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What each receiver has: which events it is told, and whom it trusts."""
+
+    ca: Annotated[
+        str,
+        Meta(description="A file with the authority of its certificate; empty for the system's."),
+    ] = ""
+    kinds: Annotated[
+        list[str],
+        Check(kinds),
+        Meta(description="Events whose kinds begin with one of these; all if empty."),
+    ] = []
+    severity: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Events that are at least so grave."),
+    ] = "warning"
+
+
+class WebhookSettings(ReceiverSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One webhook."""
 
     url: Annotated[
@@ -177,22 +195,9 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             "an outage.",
         ),
     ] = "layercake"
-    ca: Annotated[
-        str,
-        Meta(description="A file with the authority of its certificate; empty for the system's."),
-    ] = ""
-    kinds: Annotated[
-        list[str],
-        Check(kinds),
-        Meta(description="Events whose kinds begin with one of these; all if empty."),
-    ] = []
-    severity: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        Meta(description="Events that are at least so grave."),
-    ] = "warning"
 
 
-class MailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MailSettings(ReceiverSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One list of people who get mail."""
 
     server: Annotated[
@@ -214,16 +219,3 @@ class MailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "directory of secrets."
         ),
     ] = ""
-    ca: Annotated[
-        str,
-        Meta(description="A file with the authority of its certificate; empty for the system's."),
-    ] = ""
-    kinds: Annotated[
-        list[str],
-        Check(kinds),
-        Meta(description="Events whose kinds begin with one of these; all if empty."),
-    ] = []
-    severity: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        Meta(description="Events that are at least so grave."),
-    ] = "warning"

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -291,7 +292,14 @@ class Database:
                 await self._in_thread(store, functools.partial(self._insert_nodes, rows))
             await self._in_thread(
                 store,
-                functools.partial(self._end, transaction.gone, [], transaction.revision, texts),
+                functools.partial(
+                    self._end,
+                    transaction.gone,
+                    [],
+                    transaction.revision,
+                    texts,
+                    transaction.renamed,
+                ),
             )
         if transaction.can_wait:
             store.documents |= transaction.documents
@@ -448,7 +456,12 @@ class Database:
         _insert(self.connection, "nodes", rows)
 
     def _end(
-        self, gone: Iterable[str], events: list[Event], revision: int, documents: dict[str, bytes]
+        self,
+        gone: Iterable[str],
+        events: list[Event],
+        revision: int,
+        documents: dict[str, bytes],
+        renamed: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         db = self.connection
         db.executemany("DELETE FROM nodes WHERE id = ?", [(i,) for i in gone])
@@ -458,6 +471,8 @@ class Database:
             [(k,) for k, data in documents.items() if not data],
         )
         for table in ("events", "alarms"):
+            moved = [(new, old) for old, new in renamed.items()]
+            db.executemany(f"UPDATE {table} SET node = ? WHERE node = ?", moved)  # noqa: S608
             told = [event_row(event) for event in events if event.security == (table == "alarms")]
             _insert(db, table, told)
             if events and events[-1].id % _CLEARED < len(events):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -84,13 +84,21 @@ class What(NamedTuple):
     domains: str = ""
 
 
+class RollOfNodes(msgspec.Struct, frozen=True):
+    """A roll that is under way, and which of the nodes it has, as a range."""
+
+    id: int
+    image: str
+    range: str
+
+
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """A cause and its nodes, as a list and as a range. `needs` is what it asks of people: "person",
     "working" (the head is at it) or "waiting" (as it is meant to). `text` is what is wrong, in the
     words of its first node, `next` what to do, `command` how, "" if there is no command for it.
     `domains` are those in an outage, as a range. `longest_s` is for how long the first of them is
     not as wanted; `common` are the groups and networks that all of them are in, and not all others;
-    `example` is what is said of its first node, in full."""
+    `example` is what is said of its first node, in full. `rolls` have some of them."""
 
     status: str
     needs: str
@@ -104,6 +112,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     longest_s: float
     common: list[str]
     example: str
+    rolls: list[RollOfNodes] = []
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True):
@@ -421,9 +430,18 @@ class Gathered:
             key = what._replace(text=alike(what.text, record))
             self._found.setdefault(key, []).append((record, unmet_s or 0.0, what.text))
 
-    def causes(self, example: Callable[[Record], str]) -> list[Cause]:
+    def causes(
+        self,
+        example: Callable[[Record], str],
+        roll_of: Callable[[Record], Mapping[str, Any] | None],
+    ) -> list[Cause]:
         """Those that need a person come first, and of those the ones that most nodes have."""
-        found = [self._cause(what, its, example) for what, its in self._found.items()]
+        found = [
+            msgspec.structs.replace(
+                self._cause(what, its, example), rolls=_rolls((one[0] for one in its), roll_of)
+            )
+            for what, its in self._found.items()
+        ]
         place = {rank.value: number for number, rank in enumerate(_ORDER)}
         return sorted(found, key=lambda one: (place[one.needs], -len(one.nodes), one.text))
 
@@ -451,6 +469,17 @@ class Gathered:
             common=sorted(facet for facet in shared if self._facets[facet] < self._all),
             example=example(min((record for record, *_ in its), key=lambda record: record.name)),
         )
+
+
+def _rolls(
+    records: Iterable[Record], roll_of: Callable[[Record], Mapping[str, Any] | None]
+) -> list[RollOfNodes]:
+    """The rolls that have some of the nodes."""
+    found: dict[tuple[int, str], list[str]] = {}
+    for record in records:
+        if (roll := roll_of(record)) is not None:
+            found.setdefault((roll["id"], roll["image"]), []).append(record.name)
+    return [RollOfNodes(*roll, fold(names)) for roll, names in sorted(found.items())]
 
 
 def _facets(record: Record) -> Iterable[str]:

@@ -133,7 +133,10 @@ class Listing:
         self._store.watch(self._watch)
 
     def _watch(self, node: str) -> None:
-        if node in self._entries and self._store.find(node) is None:
+        if node not in self._entries:
+            return
+        record = self._store.find(node)
+        if record is None or record.name != self._entries[node][0]:  # it has another name now
             self._number += 1
             self._removed[self._entries.pop(node)[0]] = self._number
             if len(self._removed) > REMOVED:
