@@ -212,16 +212,7 @@ def _defaults(node: Node) -> dict[str, Any]:
     say that is no change."""
     found: dict[str, Any] = {}
     for part in node.parts.values():
-        struct = part.ENTRY or type(part)
-        values = {
-            field.encode_name: msgspec.to_builtins(
-                field.default
-                if field.default_factory is msgspec.NODEFAULT
-                else field.default_factory()
-            )
-            for field in msgspec.structs.fields(struct)
-            if not field.required
-        }
+        values = _defaults_of(part.ENTRY or type(part))
         places = (
             [f"{part.KEY}." if part.KEY else ""]
             if part.ENTRY is None
@@ -229,6 +220,19 @@ def _defaults(node: Node) -> dict[str, Any]:
         )
         found |= {f"{place}{key}": value for place in places for key, value in values.items()}
     return found
+
+
+@functools.cache
+def _defaults_of(struct: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """The defaults of a structure's fields: msgspec works them out of its annotations each time,
+    which is most of what a node's change costs."""
+    return {
+        field.encode_name: msgspec.to_builtins(
+            field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        )
+        for field in msgspec.structs.fields(struct)
+        if not field.required
+    }
 
 
 def _flat(node: Node) -> dict[str, Any]:
