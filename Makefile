@@ -27,7 +27,7 @@ help:
 	@echo "make test-fast      the same without the VM tests"
 	@echo "make fuzz [FUZZ_INPUTS=N]  a million hostile inputs, or N, to each parser; what fails goes to build/fuzz"
 	@echo "make mutate [MUTANTS=300] [PART=guard]  plants small faults in the code and has its tests find them; goes on where it was interrupted"
-	@echo "make bench          the benchmarks in tests/bench"
+	@echo "make bench          the benchmarks in tests/bench, and one table of their figures, the peers' and those recorded last"
 	@echo "make lock [NEWER=1] what pyproject.toml needs, pinned by hash: requirements.lock, requirements-dev.lock"
 	@echo "make sbom           what Layercake itself is made of, as CycloneDX: build/sbom.cdx.json"
 	@echo "make house          measures the structure of the product"
@@ -84,8 +84,7 @@ mutate: install
 	$(PY) -m tests.mutate $(PART) --sample $(MUTANTS)
 
 bench: fetch
-	@for name in $$(ls tests/bench/*.py | xargs -n1 basename | grep -v '^_' | sed 's/\.py$$//'); do \
-	echo "== $$name"; $(PY) -m tests.bench.$$name || exit 1; done
+	$(PY) -m tests.bench
 
 # The reference is generated from the code first; a warning is an error.
 docs: install
