@@ -19,10 +19,10 @@ from patience import patience
 
 from layercake.base.clock import boottime
 from layercake.base.lease import Lease
+from layercake.features.heads.floating import conflicts
 from layercake.fleet.site_heads import SiteHead
 from layercake.head import settings, site_settings
 from layercake.head.settings import Settings
-from layercake.features.heads.floating import conflicts
 from layercake.heads.floating.keeper import FloatingAddresses
 from layercake.heads.leadership import MARGIN_S, TTL_S
 from layercake.inventory.load import load

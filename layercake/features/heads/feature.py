@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from layercake.features.heads.floating import conflicts
 from layercake.features.heads.invitations import DOCUMENTS, Invitations
 from layercake.features.heads.known import KnownHeads
 from layercake.features.heads.membership import Membership
 from layercake.features.heads.node_routes import FileRequests, JoinRequests
 from layercake.features.heads.operations import HeadChanges
 from layercake.features.heads.routes import HeadRoutes
-from layercake.features.heads.floating import conflicts
 from layercake.heads.floating.keeper import FloatingAddresses, alone
 from layercake.kernel.feature import Feature, Running
 from layercake.kernel.kernel import Kernel
