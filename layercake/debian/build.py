@@ -38,6 +38,8 @@ from layercake.cli.main import main
 sys.exit(main())
 """
 UNITS = ("layercake.service", "layercake-store.service")
+OCF_AGENT = "usr/lib/ocf/resource.d/layercake/layercake"
+"""Where Pacemaker looks for ocf:layercake:layercake."""
 DOCUMENTS = "usr/share/doc/layercake"
 
 
@@ -99,6 +101,9 @@ def _programs(tree: Path) -> None:
     units.mkdir(parents=True)
     for unit in UNITS:
         shutil.copy(HERE / unit, units)
+    agent = tree / OCF_AGENT
+    agent.parent.mkdir(parents=True)
+    shutil.copy(HERE / "ocf-agent", agent)
     for path, text in completions().items():
         (tree / path).parent.mkdir(parents=True)
         (tree / path).write_text(text)

@@ -14,7 +14,7 @@ import hashlib
 import logging
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -64,6 +64,14 @@ class HeadLink:
         changed here. What changes by itself may have changed on its way: there is no mark of it
         then. `only`: those whose paths begin so, and removes none. Raises OperationFailed; what was
         copied by then is there."""
+        async with self.connected(url) as (client, tls):
+            return await self._copy(client, tls, url, data_dir, files, only)
+
+    @contextlib.asynccontextmanager
+    async def connected(
+        self, url: str
+    ) -> AsyncIterator[tuple[aiohttp.ClientSession, ssl.SSLContext]]:
+        """What the head at `url` is asked with. What fails meanwhile is an OperationFailed."""
         connections = OutgoingConnections()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENT_S)
         try:
@@ -71,43 +79,63 @@ class HeadLink:
                 contextlib.aclosing(connections),
                 connections.session(timeout=timeout, auto_decompress=False) as client,
             ):
-                return await self._copy(client, url, data_dir, files, only)
+                yield client, self._context()
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             why = str(error) or type(error).__name__
             raise OperationFailed(f"cannot copy files from {url}: {why}") from None
 
     async def _copy(
-        self, client: aiohttp.ClientSession, url: str, data_dir: Path, files: SharedFiles, only: str
+        self,
+        client: aiohttp.ClientSession,
+        tls: ssl.SSLContext,
+        url: str,
+        data_dir: Path,
+        files: SharedFiles,
+        only: str,
     ) -> tuple[Manifest, list[str]]:
-        tls = self._context()
         async with client.get(url + FILES, ssl=tls, allow_redirects=False) as answer:
-            _check_status(answer)
-            data = await answer.content.read(MANIFEST_BYTES + 1)
-            while not answer.content.at_eof() and len(data) <= MANIFEST_BYTES:
-                data += await answer.content.read(MANIFEST_BYTES + 1 - len(data))
+            data = await content_of(answer, MANIFEST_BYTES)
         wanted = msgspec.json.decode(data, type=Manifest)
         check(wanted)
         own = {one.path: one for one in (await asyncio.to_thread(files.manifest)).files}
         changed = [one for one in in_order(wanted.files) if own.get(one.path) != one]
         missed = False
-        for one in changed:
-            if not one.path.startswith(only) or (missed and is_later(one.path)):
-                continue
-            try:
-                await _fetch(client, url, tls, data_dir, one)
-            except OperationFailed:
-                if not is_later(one.path):
-                    raise
-                missed = True  # it has changed since, and comes the next time with what follows it
+        for one in (one for one in changed if one.path.startswith(only)):
+            if not (missed and is_later(one.path)):
+                missed = not await _fetched(client, url, tls, data_dir, one) or missed
         if missed:
             wanted = msgspec.structs.replace(wanted, later="")
         gone = [] if only else await asyncio.to_thread(files.remove_others, wanted)
         return wanted, [one.path for one in changed] + gone
 
 
+async def content_of(answer: aiohttp.ClientResponse, most: int) -> bytes:
+    """The whole content of an answer, of which one byte more than `most` is read. Raises
+    OperationFailed for any other status than 200."""
+    _check_status(answer)
+    data = bytearray()
+    while len(data) <= most and (piece := await answer.content.read(most + 1 - len(data))):
+        data += piece
+    return bytes(data)
+
+
 def _check_status(answer: aiohttp.ClientResponse) -> None:
     if answer.status != 200:
         raise OperationFailed(f"cannot copy files from {answer.url}: it answers {answer.status}")
+
+
+async def _fetched(
+    client: aiohttp.ClientSession, url: str, tls: ssl.SSLContext, data_dir: Path, one: FileEntry
+) -> bool:
+    """Fetches one file; False if it has changed by itself since it was listed: it comes the next
+    time, with what follows it. Raises OperationFailed and OSError."""
+    try:
+        await _fetch(client, url, tls, data_dir, one)
+    except OperationFailed:
+        if not is_later(one.path):
+            raise
+        return False
+    return True
 
 
 async def _fetch(

@@ -19,6 +19,7 @@ from layercake.fleet.persistence import schema
 from layercake.fleet.persistence.changes import Changes
 from layercake.fleet.site_heads import SiteHead
 from layercake.heads import member, replica
+from layercake.heads.consoles.copies import ConsoleCopies
 from layercake.heads.copying import FileCopies, HeadLink, keep_files
 from layercake.heads.etcd import Etcd, MemberStatus
 from layercake.heads.leadership import Leadership, PowerLease, Won
@@ -93,6 +94,7 @@ class SharedSite:
         self.standby.may_lead = False  # until it is known what it lacks
         self.leadership: Leadership | None = None
         self.files = FileCopies(data_dir, settings.name, self._shared, link, self._files_changed)
+        self.consoles = ConsoleCopies(data_dir, link)
         self.files_changed: Callable[[Sequence[str]], None] = lambda paths: None
         """Called, in the store's loop, with the paths of files that were copied from the leader."""
         self.before_files: Callable[[], None] = lambda: None
@@ -114,6 +116,7 @@ class SharedSite:
         self._loop.begin(self._keep_role())
         self._loop.begin(self._keep_store())
         self._loop.begin(keep_files(self.files, self._look_after_files))
+        self._loop.begin(self.consoles.copy_from(self._followed))
 
     async def lead(self, lost: Callable[[], None]) -> Leadership:
         """Follows until this head leads. `lost` is called in this loop when it does so no more.
@@ -129,6 +132,7 @@ class SharedSite:
 
         self.leadership = await self._loop.do(self._begin_to_lead(won, over))
         first = self.leadership
+        self._loop.begin(asyncio.to_thread(self.consoles.note_takeover, self.name))
         if not won.has_whole:
             # Without it others had what is written from now on, and not what is here already, or
             # in another form.
@@ -255,6 +259,11 @@ class SharedSite:
         """Leads no more: its copy of the database has not what is in the log."""
         if self.leadership is not None:
             self._loop.wait(self.leadership.give_up(why))
+
+    def _followed(self) -> str:
+        """The URL of the head that this one follows, "" for none."""
+        leader = self.leader if self.leadership is None else None
+        return leader.url if leader is not None and leader.head != self.name else ""
 
     # -- files, and who leads because of them
 

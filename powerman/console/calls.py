@@ -68,6 +68,20 @@ class SearchRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MOST)] = 1000
 
 
+class WrittenRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Since which moment, as the answer before said; "" for the first time."""
+
+    since: Annotated[str, Meta(max_length=64)] = ""
+
+
+class WrittenAnswer(msgspec.Struct):
+    """The present moment, and the names of the nodes whose logs have changed, null for all: it is
+    not known what has."""
+
+    now: str
+    names: list[str] | None
+
+
 class AttachRequest(NodeRequest, kw_only=True):
     """Who attaches, whether for the keyboard too, and whether to take it, and the console, from
     others."""
@@ -206,6 +220,14 @@ async def detach(service: PowerService, request: ReaderRequest) -> dict[str, Any
     return {}
 
 
+@call(
+    "console.written", role=Role.OPERATOR, request=WrittenRequest, answer=WrittenAnswer, inside=True
+)
+async def written(service: PowerService, request: WrittenRequest) -> WrittenAnswer:
+    """Which logs have changed, for other heads of the site, which copy them."""
+    return WrittenAnswer(*await service.consoles.written_since(request.since))
+
+
 @call("console.forget", role=Role.ADMIN, answer=dict[str, Any], inside=True)
 async def forget(service: PowerService, request: NodeRequest) -> dict[str, Any]:
     """Remove what was kept of a node's console."""
@@ -222,5 +244,6 @@ CONSOLE_CALLS: tuple[Call, ...] = (
     follow,
     write,
     detach,
+    written,
     forget,
 )

@@ -135,6 +135,13 @@ class Consoles:
         )
         return [(at, line_text) for at, line_text in stamped if at is not None]
 
+    async def written_since(self, moment: str) -> tuple[str, list[str] | None]:
+        """The present moment, and the names of the nodes whose logs have changed since one before,
+        None for all; what waits is written first."""
+        await self.flush()
+        async with self._disk:
+            return self._logs.written_since(moment)
+
     async def forget(self, node: str) -> None:
         """Removes a node's log: it is for another user now. Raises InputError, OperationFailed."""
         name = self.of(node).name

@@ -8,7 +8,9 @@ room again.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,14 +49,17 @@ class _Waiting:
 
 
 class ConsoleLogs:
-    """All logs. `add` and `take_pending` are called on the event loop; `write`, `sweep` and the
-    reading may block, one at a time."""
+    """All logs. `add` and `take_pending` are called on the event loop; `write`, `forget`, `sweep`
+    and the reading may block, one at a time."""
 
     def __init__(self, directory: Path, limits: LogLimits) -> None:
         self.directory = directory
         self._limits = limits
         self._waiting: dict[str, _Waiting] = {}
         self._size = 0
+        self._mark = secrets.token_hex(8)
+        self._writings = 0
+        self._written: dict[str, int] = {}
         self.dropped: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
 
@@ -89,6 +94,7 @@ class ConsoleLogs:
             status = os.statvfs(self.directory)
             if status.f_bavail * status.f_frsize < SPARE:
                 return left, f"less than {SPARE >> 20} MiB are free"
+            self._writings += 1
             most = max(_LEAST, min(self._limits.each, self._limits.all // max(1, nodes)) // 2)
             for node, text in texts.items():
                 self._append(node, text.encode("utf-8", "replace"), most)
@@ -117,8 +123,25 @@ class ConsoleLogs:
             while done < len(data):
                 done += os.write(handle, data[done:])
             self.sizes[node] = size + len(data)
+            self._note_written(node)
         finally:
             os.close(handle)
+
+    def _note_written(self, node: str) -> None:
+        self._written.pop(node, None)  # the newest is the last
+        self._written[node] = self._writings
+
+    def written_since(self, moment: str) -> tuple[str, list[str] | None]:
+        """The present moment, and the nodes whose logs are others than at one before, None for all:
+        that is not known, as at the first time."""
+        now = f"{self._mark}.{self._writings}"
+        mark, _, number = moment.partition(".")
+        if mark != self._mark or not number.isdecimal() or len(number) > 18:
+            return now, None
+        newest = itertools.takewhile(
+            lambda one: one[1] > int(number), reversed(self._written.items())
+        )
+        return now, [node for node, _ in newest]
 
     def size(self, node: str) -> int:
         """Bytes of a node's newest file, 0 without one."""
@@ -134,6 +157,8 @@ class ConsoleLogs:
         waiting = self._waiting.pop(node, None)
         self._size -= waiting.size if waiting is not None else 0
         self.sizes.pop(node, None)
+        self._writings += 1
+        self._note_written(node)
         for old in (False, True):
             (self.directory / name_of(node, old)).unlink(missing_ok=True)
 

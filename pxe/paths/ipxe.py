@@ -15,7 +15,8 @@ _TEMPLATE = environment().from_string(
 )
 
 
-_NAME, _LINE = "\0", "\1"  # in no word of a script: plain_word and kernel_line take neither
+_NAME = "\0"  # in no word of a script: plain_word and kernel_line take neither
+_LINE = "\1"
 
 
 @lru_cache(maxsize=64)

@@ -199,3 +199,21 @@ async def test_what_is_no_pattern_is_refused(tmp_path: Path, pattern: str) -> No
 async def test_what_is_no_regular_expression_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no regular expression"):
         await search(tmp_path, [], "(", regex=True, ignore_case=False, limit=1)
+
+
+def test_who_copies_logs_is_told_which_have_changed_since_a_moment(tmp_path: Path) -> None:
+    kept = logs(tmp_path)
+    put(kept, "n1", line(1))
+    first, names = kept.written_since("")
+    assert names is None
+    assert kept.written_since(first) == (first, [])
+    put(kept, "n2", line(2))
+    put(kept, "n1", line(3))
+    second, names = kept.written_since(first)
+    assert names == ["n1", "n2"] and second != first
+    kept.forget("n2")
+    assert kept.written_since(second)[1] == ["n2"]
+    assert kept.written_since(first)[1] == ["n2", "n1"]
+    # Of another life of the module, or none of ours: all may have changed.
+    for moment in (logs(tmp_path).written_since("")[0], "nonsense", f"{first}x", "." * 64):
+        assert kept.written_since(moment)[1] is None

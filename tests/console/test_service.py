@@ -292,3 +292,15 @@ async def test_a_node_that_is_gone_gives_its_console_back(room: Opened) -> None:
 def test_how_long_each_is_left_alone(error: LayercakeError, waits: list[float]) -> None:
     assert [again_s(error, failures) for failures in (1, 2)] == waits
     assert again_s(error, 50) <= 3600.0 and console_module.PIECE >= 1024
+
+
+async def test_a_log_is_written_before_it_is_said_which_have_changed(room: Opened) -> None:
+    async with room() as one:
+        await one.reached("open")
+        before = await one.service.call("console.written", {})
+        assert before["names"] is None
+        one.sol.write(b"login failed\r\n")
+        await until("it has come", lambda: one.sol.idle)
+        now = await one.service.call("console.written", {"since": before["now"]})
+        assert now["names"] == ["n1"]
+        assert "login failed" in (one.directory / "consoles/n1.log").read_text()

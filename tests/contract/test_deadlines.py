@@ -35,7 +35,7 @@ GOES_ON = {
     "layercake/features/history/routes.py:clone": "a file, to an administrator of the site",
     "layercake/features/remote/routes.py:_streamed": "as send_pieces; FanOut has the nodes' ends",
     "layercake/features/heads/node_routes.py:_one": "a file, to another head of the site",
-    "layercake/heads/copying.py:copy": "files of any size, from the head that leads; SILENT_S",
+    "layercake/heads/copying.py:connected": "files of any size, from the head that leads; SILENT_S",
     "layercake/moduleapi/tls_client.py:session": "for others, who have an end each",
     "pxe/http_server.py:_file": "a boot file, to a stranger: Limits.answer_s",
     "powerman/medium.py:_send": "a boot file, to who has the ticket: Limits.answer_s",

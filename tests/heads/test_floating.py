@@ -18,7 +18,9 @@ import pytest
 from patience import patience
 
 from layercake.base.clock import boottime
+from layercake.base.datagrams import free_bind
 from layercake.base.lease import Lease
+from layercake.base.tcp_listener import bound_sockets
 from layercake.features.heads.floating import conflicts
 from layercake.fleet.site_heads import SiteHead
 from layercake.head import settings, site_settings
@@ -327,3 +329,15 @@ def test_nodes_are_told_of_it_first_as_a_server_of_names_and_time() -> None:
     floating = (HeadAddress(interface=own.interface, address="10.99.0.9", prefix=own.prefix),)
     told = dataclasses.replace(own, floating=floating, ntp_port=123)
     assert told.told_dns == told.told_ntp == ("10.99.0.9", own.address)
+
+
+@pytest.mark.parametrize("address", ["192.0.2.9", "2001:db8::9"])
+def test_servers_listen_on_an_address_that_comes_later(address: str) -> None:
+    with pytest.raises(OSError, match="assign"):
+        bound_sockets([address], 0)
+    for sock in bound_sockets([address], 0, [address]):
+        assert sock.getsockname()[0] == address
+        sock.close()
+    one = HeadAddress(interface="br0", address=address)
+    told = dataclasses.replace(boot_settings(), floating=(one,))
+    assert told.at(one).bind_options == (free_bind(address),) and not told.bind_options

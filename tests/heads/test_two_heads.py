@@ -4,6 +4,8 @@ people on; it leads when the first is killed, stopped, suspended, or told to han
 from __future__ import annotations
 
 import itertools
+import asyncio
+import contextlib
 import json
 import os
 import re
@@ -21,11 +23,15 @@ from typing import Any
 
 import pytest
 import yaml
+from patience import patience
 
 from layercake import __version__
 from layercake.heads.settings import DIRECTORY, KEY
 from tests.bench._chaosmachines import Versions
+from layercake.heads.store_loop import StoreLoop
 from tests.support.etcd import EtcdMembers, free_ports
+from tests.support.minibmc import MiniBmc
+from tests.support.minisol import MiniSol
 
 LIMIT_S = 90.0
 LAYERCAKE = [sys.executable, "-m", "layercake.cli.main"]
@@ -34,6 +40,8 @@ nodes:
   n1: {mac: "02:00:00:00:00:01", ip: 10.0.1.1, state: "off"}
   n2: {mac: "02:00:00:00:00:02", ip: 10.0.1.2, state: "off"}
 """
+PASSWORD = "LAYERCAKE_TEST_BMC_PASSWORD"
+BMC = "{{driver: ipmi, address: 127.0.0.1, port: {}, username: admin, password: {{env: {}}}}}"
 
 
 def until(what: Callable[[], Any]) -> Any:
@@ -146,6 +154,7 @@ def pair(
     tmp_path_factory: pytest.TempPathFactory, members: EtcdMembers
 ) -> Iterator[tuple[HeadOfTwo, HeadOfTwo]]:
     directory = tmp_path_factory.mktemp("two")
+    os.environ[PASSWORD] = "pw"
     ports = free_ports(5)
     one, two = (HeadOfTwo(directory, number, members, ports) for number in (1, 2))
     for name in ("pki", "tokens.json"):
@@ -237,6 +246,65 @@ def test_a_change_survives_the_kill_of_the_leader(led: tuple[HeadOfTwo, HeadOfTw
     until(leader.follows)
     assert names(follower) == ["n1", "n2"]
     assert took < LIMIT_S
+
+
+@contextlib.contextmanager
+def console() -> Iterator[tuple[int, Callable[[str], None]]]:
+    """The port of a BMC on loopback, and what has its machine say a line on its console."""
+    loop = StoreLoop()
+    sol = MiniSol()
+
+    async def begin() -> tuple[asyncio.DatagramTransport, MiniBmc]:
+        return await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: MiniBmc(sol=sol), local_addr=("127.0.0.1", 0)
+        )
+
+    async def say(text: str) -> None:
+        sol.write(f"{text}\r\n".encode())
+
+    async def end() -> None:
+        sol.stop()
+        transport.close()
+
+    transport, bmc = loop.wait(begin())
+    try:
+        yield bmc.port, lambda text: loop.wait(say(text))
+    finally:
+        loop.stop(end())
+
+
+def test_what_a_console_has_said_can_be_read_after_the_kill_of_the_leader(
+    led: tuple[HeadOfTwo, HeadOfTwo], tmp_path: Path
+) -> None:
+    leader, follower = led
+
+    def kept(head: HeadOfTwo) -> str:
+        path = head.data / "consoles/n1.log"
+        return path.read_text() if path.exists() else ""
+
+    with console() as (port, say):
+        inventory = tmp_path / "console.yaml"
+        bmc = BMC.format(port, PASSWORD)
+        inventory.write_text(INVENTORY.replace("10.0.1.1,", f"10.0.1.1, bmc: {bmc},"))
+        done = leader.cli("apply", "--yes", "--no-wait", str(inventory))
+        assert done.returncode == 0, done.stderr
+        say("the first words")
+        until(lambda: "the first words" in kept(follower))
+        say("the last words")
+        until(lambda: "the last words" in kept(leader))
+        began = time.monotonic()
+        until(lambda: "the last words" in kept(follower))
+        assert time.monotonic() - began < patience(1.0)
+        leader.end(signal.SIGKILL)
+        until(follower.leads)
+        until(lambda: "the last words" in follower.cli("console", "n1", "--log").stdout)
+        shown = follower.cli("console", "n1", "--log").stdout
+        assert shown.index("the first words") < shown.index("the last words")
+        assert f"--- {follower.name} leads from here on; what was said after" in shown
+        assert "the last words" in follower.cli("console", "--grep", "last words", "n1").stdout
+    leader.start()
+    until(leader.follows)
+    until(lambda: f"--- {follower.name} leads from here on" in kept(leader))
 
 
 def test_one_that_is_told_to_hands_over(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:

@@ -6,7 +6,7 @@ from layercake.features.heads.floating import conflicts
 from layercake.features.heads.invitations import DOCUMENTS, Invitations
 from layercake.features.heads.known import KnownHeads
 from layercake.features.heads.membership import Membership
-from layercake.features.heads.node_routes import FileRequests, JoinRequests
+from layercake.features.heads.node_routes import ConsoleRequests, FileRequests, JoinRequests
 from layercake.features.heads.operations import HeadChanges
 from layercake.features.heads.routes import HeadRoutes
 from layercake.heads.floating.keeper import FloatingAddresses, alone
@@ -64,6 +64,7 @@ def _start(kernel: Kernel) -> Running:
         routes=(HeadRoutes(heads),),
         node_routes=(
             *FileRequests(kernel.data_dir, site.files).routes(),
+            *ConsoleRequests(kernel.data_dir, kernel.modules.ask).routes(),
             *JoinRequests(membership, kernel.authority).routes(),
         ),
     )

@@ -1,0 +1,1 @@
+"""The logs of consoles, which followers have as the leader writes them."""
