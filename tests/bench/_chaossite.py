@@ -300,11 +300,11 @@ class Site:
                 self.checker.orders.pop()
             await asyncio.sleep(self.dice.uniform(0.3, 1.5))
 
-    async def values(self) -> dict[str, str] | None:
-        """What the registers are now."""
-        said = await self.get("/v1/inventory/show")
-        if said is None:
-            return None
+    async def values(self) -> dict[str, str]:
+        """What the registers are now. Raises TimeoutError."""
+        async with asyncio.timeout(UP_S):
+            while (said := await self.get("/v1/inventory/show")) is None:
+                await asyncio.sleep(AGAIN_S)
         nodes = yaml.safe_load(said["yaml"])["nodes"] if "yaml" in said else said["nodes"]
         found = {
             name: str(entry.get("kernel_args", "")) if isinstance(entry, dict) else ""
@@ -340,8 +340,6 @@ class Site:
             await people
         await self.until(self.all_follow, "all heads follow")
         await self.until(self.all_up, "all nodes are up")
-        values = await self.values()
-        assert values is not None
-        self.checker.seen(values)
+        self.checker.seen(await self.values())
         self.checker.end_round()
         return recovered

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -289,11 +290,65 @@ def test_a_head_that_hangs_is_started_anew(machine: CleanRoot) -> None:
     machine.run("systemctl", "daemon-reload")
 
 
+def leads(machine: CleanRoot) -> bool:
+    """Whether it is one of several heads, and well."""
+    done = machine.run("layercake", "heads", "show", "--json", check=False)
+    return done.returncode == 0 and json.loads(done.stdout)["leader"] == "head1"
+
+
+def store_pid(machine: CleanRoot) -> str:
+    return machine.limits("layercake-store", ["MainPID"])["MainPID"]
+
+
+def test_the_first_of_several_heads_has_its_store_from_systemd(machine: CleanRoot) -> None:
+    """A witness has the same unit, and nothing else."""
+    states = ["ActiveState", "UnitFileState"]
+    unit = machine.limits("layercake-store", states)
+    assert unit == {"ActiveState": "inactive", "UnitFileState": "disabled"}
+    refused = machine.run("layercake", "heads", "begin", "--yes", check=False)
+    assert "etcd is not installed" in refused.stderr
+    program = shutil.which("etcd")
+    assert program is not None
+    machine.run("install", "-m", "755", machine.put(Path(program)), "/usr/bin/etcd")
+    machine.run("layercake", "heads", "begin", "--yes")
+    machine.run("systemctl", "restart", "layercake")
+    until("it leads", lambda: leads(machine) and running(machine))
+    unit = machine.limits("layercake-store", states)
+    assert unit == {"ActiveState": "active", "UnitFileState": "enabled"}
+    assert nodes(machine) == ["n0", "n1"]
+    complaints = machine.run("systemd-analyze", "--man=no", "verify", "layercake-store.service")
+    assert not complaints.stdout + complaints.stderr
+    measured = machine.run("systemd-analyze", "security", "--no-pager", "layercake-store.service")
+    last = measured.stdout.strip().splitlines()[-1]
+    assert float(last.split(":")[1].split()[0]) <= EXPOSED, last
+
+
+def test_a_store_that_ends_is_started_again(machine: CleanRoot) -> None:
+    ended = store_pid(machine)
+    head = main_pid(machine)
+    machine.run("sh", "-c", f"kill -KILL {ended}")
+    until("another one runs", lambda: store_pid(machine) not in ("0", ended) and leads(machine))
+    changed = ("layercake", "node", "set", "n0", "kernel_args=quiet")
+    until("it takes changes", lambda: not machine.run(*changed, check=False).returncode)
+    assert main_pid(machine) == head
+
+
 def test_an_upgrade_keeps_all_and_restarts_the_head(machine: CleanRoot, newer: Path) -> None:
-    before, pid = kept(machine), main_pid(machine)
+    before, pid, store = kept(machine), main_pid(machine), store_pid(machine)
     machine.apt("install", machine.put(newer))
     until("the new head runs", lambda: main_pid(machine) not in ("0", pid) and running(machine))
     assert kept(machine) == before and nodes(machine) == ["n0", "n1"]
+    assert store_pid(machine) == store and leads(machine), "the others have their quorum meanwhile"
+
+
+def test_the_last_of_several_heads_is_alone_again(machine: CleanRoot) -> None:
+    machine.run("systemctl", "stop", "layercake")
+    machine.run("layercake", "heads", "end", "--yes")
+    unit = machine.limits("layercake-store", ["ActiveState", "UnitFileState"])
+    assert unit == {"ActiveState": "inactive", "UnitFileState": "disabled"}
+    machine.run("systemctl", "start", "layercake")
+    until("it serves", lambda: running(machine))
+    assert nodes(machine) == ["n0", "n1"]
 
 
 def test_a_head_that_was_stopped_is_not_started_by_an_upgrade(machine: CleanRoot) -> None:
