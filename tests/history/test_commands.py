@@ -11,6 +11,7 @@ import pytest
 from layercake.agents import pki
 from layercake.cli.main import main
 from layercake.features.machines.operations import MachineRequests
+from layercake.kraken.errors import Refused
 from tests.history.conftest import Site
 
 RACK = """\
@@ -147,6 +148,18 @@ async def test_their_hardware_too_each_part_by_its_place(
     assert ["hardware", "disks.nvme0n1.firmware", "E1", "E2"] in rows
     assert ["hardware", "gpus.0000:01:00.0.model", "-", "H100"] in rows
     assert "1234" not in said and "link" not in said
+
+
+async def test_hardware_that_is_not_shown_is_left_out_for_the_reason_that_there_is(
+    site: Site, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(self: MachineRequests, name: str) -> dict[str, object]:
+        raise Refused(f"cannot show the hardware of {name}: {name} is simulated")
+
+    monkeypatch.setattr(MachineRequests, "one", refused)
+    _, said = await run("node", "compare", "n0", "n1")
+    assert "not compared: cannot show the hardware of n0: n0 is simulated" in said
+    assert "you may not" not in said
 
 
 async def test_many_nodes_are_labelled_in_one_change_or_none_is(site: Site, run: Run) -> None:

@@ -73,9 +73,9 @@ def _described(app: App, name: str, kernels: dict[str, str]) -> dict[tuple[str, 
         report = app.head.get(f"/v1/machines/{path_segment(name)}")["report"]
     except NotFound:
         report = None
-    except Refused:
+    except Refused as error:
         report = None
-        app.out.note(f"the hardware of {name} is not compared: you may not see it")
+        app.out.note(f"not compared: {error.message}")
     return found | _flat(("hardware",), report or {})
 
 
