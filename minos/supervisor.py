@@ -19,6 +19,7 @@ executed, beside the one that runs until that ends.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -123,6 +124,8 @@ class Supervisor:
 
     def _start(self) -> None:
         """Starts the agent."""
+        syscalls.release_memory()
+        gc.freeze()  # the agent shares what is there now: to look for garbage there would copy it
         self._runs(self._fork(self.programs.current, {}))
 
     def _runs(self, pid: int) -> None:

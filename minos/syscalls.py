@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -97,3 +98,12 @@ def set_hostname(name: str) -> None:
     """sethostname(2)."""
     data = name.encode()
     _check(_libc.sethostname(data, len(data)), name)
+
+
+def release_memory() -> None:
+    """Gives back to the kernel what a start has used and does not need any more: the allocator
+    keeps it otherwise, and the node has it for what it computes."""
+    gc.collect()
+    trim = getattr(_libc, "malloc_trim", None)  # a C library that is not glibc has none
+    if trim is not None:
+        trim(0)

@@ -42,6 +42,8 @@ class ImageSpec:
     modules: ImageSpec | None = field(default=None, compare=False)
     """The content with the modules of the kernel that this node has booted, for one that asks for
     `kernel_modules`; None if the head gives none."""
+    mbit_s: int = field(default=0, compare=False)
+    """The most million bits a second that it is fetched by, 0 for as fast as it goes."""
 
     @property
     def contents(self) -> tuple[ImageSpec, ...]:
@@ -72,6 +74,7 @@ class ImageSpec:
             **({"verity": self.verity.to_wire()} if self.verity else {}),
             **({"signature": self.signature} if self.signature else {}),
             **({"modules": self.modules.to_wire()} if self.modules else {}),
+            **({"mbit_s": self.mbit_s} if self.mbit_s else {}),
         }
 
 
@@ -101,13 +104,20 @@ def parse_image(data: Mapping[str, Any]) -> ImageSpec:
         attach,
         tree,
         matching(data.get("signature", ""), "signature", _SIGNATURE, "64 bytes in base64"),
-        _parse_modules(modules) if modules else None,
+        _parse_modules(modules, data.get("mbit_s", 0)) if modules else None,
+        _parse_rate(data.get("mbit_s", 0)),
     )
 
 
 def _parse_size(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise fail("size", value, "a number of bytes")
+    return value
+
+
+def _parse_rate(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise fail("mbit_s", value, "a number of million bits a second")
     return value
 
 
@@ -124,13 +134,13 @@ def _parse_source(data: Mapping[str, Any]) -> tuple[RbdSource | None, Verity | N
     return attach, tree
 
 
-def _parse_modules(data: object) -> ImageSpec:
+def _parse_modules(data: object, mbit_s: object) -> ImageSpec:
     """Of an image of the same document: what it is given beside its own content. Raises
     InputError."""
     if not isinstance(data, Mapping):
         raise fail("modules", data, "a mapping")
     fields = {name: data[name] for name in ("digest", "size", "url", "signature") if name in data}
-    return parse_image({"name": MODULES, **fields})
+    return parse_image({"name": MODULES, "mbit_s": mbit_s, **fields})
 
 
 def parse_images(data: list[Mapping[str, Any]]) -> tuple[ImageSpec, ...]:

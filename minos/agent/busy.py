@@ -81,6 +81,12 @@ class Busy:
         """When the loop has to come by, on the clock; `math.inf` if it need not."""
         return self._listen_at
 
+    @property
+    def watched(self) -> bool:
+        """Whether what changes is told, of which the last look was; else it has to be looked
+        for."""
+        return self._look_at > -math.inf
+
     def hears(self, source: object) -> bool:
         """Takes in what the kernel tells, if it is this that became readable."""
         if self._inotify is None or source is not self._inotify:

@@ -68,6 +68,11 @@ class Hardware:
             self._news = False
             self._go_on()
 
+    @property
+    def pending(self) -> bool:
+        """Whether `poll` has something to do that nobody tells of."""
+        return self._news or self.asking is not None
+
     def settled(self) -> bool:
         """Whether nothing has changed for a while, and nothing is being fetched: what one driver
         finds may need another."""

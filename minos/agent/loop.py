@@ -29,14 +29,18 @@ from minos.agent.swap import Swap
 from minos.agent.wanted import NO_COMMANDS, Commands, NodeImages, Orders, Wanted, check, no_orders
 from minos.agent.worker import Done, Worker
 from minos.events import BUTTON
+from minos.syscalls import release_memory
 
 if TYPE_CHECKING:
     from minos.agent.clock.ntp_client import NtpClient
     from minos.agent.thermal.monitor import ThermalMonitor
 
 TICK = 1.0
-"""Seconds between two looks at what nobody reports, like the state of hardware and of another
-agent."""
+"""Seconds between two looks while something is under way that nobody reports, like drivers that are
+fetched, or another agent that gets ready."""
+REST = 10.0
+"""Seconds between two looks at a node at rest, at most: a HELLO is due before that. The node
+computes, and each look takes a core from it."""
 TRIM_EVERY = 10.0
 SERVE_DELAY = 2.0
 """Seconds from a session's begin to the node's own API: the images go first."""
@@ -262,8 +266,21 @@ class Agent:
     def _timeout(self) -> float:
         due = self._busy.due
         if self._work is not None:
-            due = min(due, self._work.machine.wake, self._work.sync.due)
-        return max(0.0, min(TICK, due - self._clock()))
+            due = min(due, self._work.machine.wake, self._work.sync.due, self._serve_at)
+        longest = REST if self._at_rest() else TICK
+        return max(0.0, min(longest, due - self._clock()))
+
+    def _at_rest(self) -> bool:
+        """Whether all that may happen next wakes the loop: names that come in the agent's directory
+        tell of BUSY and of hardware, messages of all that is done on other threads."""
+        return (
+            self._work is not None
+            and self._work.machine.node.active is None
+            and self._busy.watched
+            and not self._hardware.pending
+            and not self._swap.pending
+            and self._off_at == math.inf
+        )
 
     def _look_around(self, work: Work) -> None:
         """What is done in every round."""
@@ -311,6 +328,7 @@ class Agent:
             from minos.agent.button import Button
 
             Button(self._core.inbox.post, self._core.say).start()
+        release_memory()
 
     def _handle(self, message: Message | Done | Look | Came | Pressed) -> None:
         if isinstance(message, Joined):

@@ -95,6 +95,11 @@ class Swap:
             )
 
     @property
+    def pending(self) -> bool:
+        """Whether another agent gets ready, or has failed to: the supervisor writes that down."""
+        return bool(self._next)
+
+    @property
     def ready(self) -> bool:
         """Whether another agent waits for this one to end."""
         if not self._next:

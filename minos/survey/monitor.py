@@ -38,7 +38,7 @@ have before all is looked at: while drivers come, a disk that is not there yet i
 class HardwareMonitor:
     """`look` makes the report, `hand_in` gives it to the head under a session and raises
     LayercakeError or OSError, `clock` is in seconds. `plugged` is cheap, and differs when hardware
-    has come or gone."""
+    has come or gone, which is looked for every `look_s` seconds."""
 
     def __init__(
         self,
@@ -48,12 +48,14 @@ class HardwareMonitor:
         say: Callable[[str], None],
         clock: Callable[[], float],
         plugged: Callable[[], object] = lambda: None,
+        look_s: float = PLUGGED_S,
     ) -> None:
         self._look = look
         self._hand_in = hand_in
         self._say = say
         self._clock = clock
         self._plugged = plugged
+        self._look_s = look_s
         self._there = plugged()
         self.session = session
         self._neighbours: dict[str, Any] = {}
@@ -68,7 +70,7 @@ class HardwareMonitor:
 
     def round(self) -> float:
         """Looks if it is time to, and tells what is new. Returns when the next round is due."""
-        return min(self._round(), self._clock() + PLUGGED_S)
+        return min(self._round(), self._clock() + self._look_s)
 
     def _round(self) -> float:
         now = self._clock()
@@ -121,12 +123,13 @@ def start(config: Config, session: Session, say: Callable[[str], None]) -> Hardw
         if status not in (200, 404):  # a head of an older version has no place for it
             raise OSError(f"the head answers {status} to the survey")
 
-    monitor = HardwareMonitor(session, survey, hand_in, say, time.monotonic, plugged)
+    with contextlib.suppress(OSError):  # then no switch is heard, and the report says none
+        load()
+    listener = Listener()
+    look_s = EVERY_S if listener.hears_devices else PLUGGED_S
+    monitor = HardwareMonitor(session, survey, hand_in, say, time.monotonic, plugged, look_s)
 
     def run() -> None:
-        with contextlib.suppress(OSError):  # then no switch is heard, and the report says none
-            load()
-        listener = Listener()
         while True:
             due = monitor.round()
             for neighbour in wait_for_neighbours(

@@ -3,9 +3,9 @@ people on; it leads when the first is killed, stopped, suspended, or told to han
 
 from __future__ import annotations
 
-import itertools
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -27,8 +27,8 @@ from patience import patience
 
 from layercake import __version__
 from layercake.heads.settings import DIRECTORY, KEY
-from tests.bench._chaosmachines import Versions
 from layercake.heads.store_loop import StoreLoop
+from tests.bench._chaosmachines import Versions
 from tests.support.etcd import EtcdMembers, free_ports
 from tests.support.minibmc import MiniBmc
 from tests.support.minisol import MiniSol

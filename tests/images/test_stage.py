@@ -3,6 +3,7 @@ own."""
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,33 @@ def test_a_slow_fetch_holds_up_nothing_and_is_not_done_twice(
         threading.Timer(0.3, gate.set).start()
         assert node.images.reconcile() == "ACTIVE"
         assert opened.count(two.url) == 1
+        eventually(lambda: node.staged() == ["app"])
+        node.stop()
+
+    run_as_agent(tmp_path / "run", body)
+
+
+def test_what_is_staged_slowly_is_fetched_at_once_when_it_is_wanted(
+    tmp_path: Path, files: dict[str, Path]
+) -> None:
+    """From where it has come to; at a million bits a second it would take minutes."""
+
+    def body(run: Path) -> None:
+        node = StagingNode(run)
+        one = spec_of(files["one"], "app")
+        slow = dataclasses.replace(one, mbit_s=1)
+        begun, opened, really = threading.Event(), [], node.open_url
+
+        def open_url(url: str, offset: int) -> Body:
+            opened.append(offset)
+            begun.set()
+            return really(url, offset)
+
+        node.open_url = open_url
+        node.images.stage([slow])
+        assert begun.wait(20)
+        assert node.run(one) == "ACTIVE"
+        assert len(opened) == 2, "the slow transfer was not waited for"
         eventually(lambda: node.staged() == ["app"])
         node.stop()
 

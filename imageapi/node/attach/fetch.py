@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from imageapi.node.interrupt import Interrupt, Interrupted, never
+from imageapi.node.pace import Pace
 from imageapi.spec.image import ImageSpec
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
@@ -105,7 +106,9 @@ def _transfer(spec: ImageSpec, partial: Path, open_url: Fetch, interrupted: Inte
                         f"expected {spec.size}",
                         hint="the file on the head was changed or damaged: add the image again",
                     )
+                pace = Pace(spec.mbit_s)
                 while data := body.read(CHUNK):
+                    pace.passed(len(data), interrupted)
                     if interrupted():
                         raise Interrupted(f"fetching image {spec.name} was called off")
                     if file.tell() + len(data) > spec.size:

@@ -44,6 +44,7 @@ class StagedImages:
         self._told: set[str] = set()
         self._asked = 0
         self._under_way: set[str] = set()
+        self._hurry: set[str] = set()
         self._thread: threading.Thread | None = None
 
     def stage(self, specs: Iterable[ImageSpec], anew: bool = False) -> None:
@@ -62,9 +63,40 @@ class StagedImages:
                 self._thread.start()
 
     def layer(self, spec: ImageSpec, interrupted: Interrupt) -> Path:
-        """An image's content, mounted. Raises LayercakeError, Interrupted."""
+        """An image's content, mounted, as fast as it goes. Raises LayercakeError, Interrupted."""
+        with self._moved:
+            self._hurry.add(spec.hex)
+        try:
+            return self._layer(spec, interrupted)
+        finally:
+            with self._moved:
+                self._hurry.discard(spec.hex)
+                self._moved.notify_all()
+
+    def _layer(self, spec: ImageSpec, interrupted: Interrupt) -> Path:
         with self._alone(spec.hex, interrupted):
             return self._layers.layer(spec, interrupted)
+
+    def _beforehand(self, spec: ImageSpec, content: ImageSpec) -> None:
+        """Makes a content of a staged image ready. What is fetched slowly, and is wanted now, is
+        left to who wants it: he goes on from where it has come to. Raises LayercakeError, and
+        Interrupted when the image is not staged any more."""
+
+        def dropped() -> bool:
+            return spec.hex not in self._staged
+
+        def left() -> bool:
+            return dropped() or bool(content.mbit_s and content.hex in self._hurry)
+
+        while True:
+            try:
+                self._layer(content, left)
+                return
+            except Interrupted:
+                with self._moved:
+                    self._moved.wait_for(lambda: dropped() or content.hex not in self._hurry)
+                if dropped():
+                    raise
 
     @contextlib.contextmanager
     def _alone(self, digest: str, interrupted: Interrupt) -> Iterator[None]:
@@ -122,7 +154,7 @@ class StagedImages:
         had = {content.hex for i in self._table.instances() for content in i.spec.contents}
         try:
             for content in spec.contents:
-                self.layer(content, dropped)
+                self._beforehand(spec, content)
         except (LayercakeError, OSError) as error:
             if not dropped():
                 self.event(

@@ -29,6 +29,7 @@ def _start(kernel: Kernel) -> Running:
         images.attachment,
         images.signature,
         kernel.running.decisions.kernel_modules,
+        kernel.section("rolls").staging_mbit_s,
     )
     node_keys = NodeKeyring(kernel.store, images, kernel.sync)
     own_keys = settings.store != "file"

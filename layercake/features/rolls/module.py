@@ -127,6 +127,15 @@ class RollSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             description="When a node fails: its batch goes back (rollback), or the roll is paused."
         ),
     ] = "rollback"
+    staging_mbit_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="The most million bits a second by which a node fetches an image "
+            "beforehand, while it computes; 0 for as fast as it goes. One that would take longer "
+            "than ten minutes is fetched as fast as that needs.",
+        ),
+    ] = 0
 
 
 def view(part: RollPart | None) -> dict[str, Any]:

@@ -17,6 +17,11 @@ from minos.agent.thermal.reading import CRITICAL, HIGH, NORMAL, Reading, judge, 
 from minos.events import GOVERNOR, THERMAL
 
 EVERY_S = 5.0
+COOL_S = 10.0
+NO_SENSORS_S = 60.0
+"""Seconds between two looks: where something is warm, where all is COOL_C below what is too warm,
+and where there is no sensor. Each look takes a core from what the node computes."""
+COOL_C = 20.0
 TOLD_C = 5.0
 """A node that is too warm tells again when it is so many degrees warmer or cooler."""
 _WORD = re.compile(r"[a-z_]{1,15}")
@@ -54,13 +59,13 @@ class ThermalMonitor:
 
     def _run(self) -> None:
         while True:
-            self.round()
-            self._again.wait(EVERY_S)
+            self._again.wait(self.round())
             self._again.clear()
 
-    def round(self) -> None:
-        """Looks once."""
-        state, by = judge(self._read(), self._state)
+    def round(self) -> float:
+        """Looks once. Returns the seconds until the next look."""
+        readings = self._read()
+        state, by = judge(readings, self._state)
         if by is not None:
             warmer = state != NORMAL and abs(by.celsius - self._told) >= TOLD_C
             if self._forgotten or warmer or state != self._state:
@@ -77,6 +82,9 @@ class ThermalMonitor:
                     limit=None if limit is None else round(limit, 1),
                 )
         self._set_governor()
+        if by is None:
+            return NO_SENSORS_S
+        return COOL_S if state == NORMAL and all(map(_is_cool, readings)) else EVERY_S
 
     def _set_governor(self) -> None:
         """Has the processors go as the state of the node wants it."""
@@ -86,3 +94,8 @@ class ThermalMonitor:
         if problem:
             failed = "could not" in problem or "have no" in problem
             self._event(GOVERNOR, problem, severity=Severity.WARNING if failed else None)
+
+
+def _is_cool(one: Reading) -> bool:
+    limits = [limit for limit in (one.high, one.critical) if limit is not None]
+    return one.celsius <= min(limits) - COOL_C
