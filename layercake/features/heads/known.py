@@ -21,7 +21,8 @@ from layercake.kraken.errors import LayercakeError
 log = logging.getLogger("layercake.heads")
 DOCUMENT = "heads/known"
 EPOCH = "heads/epoch"
-LOOK_S = 1.0
+LOOK_S = 2.0
+"""Seconds between two looks: each asks every member of the store."""
 
 
 ALONE = HeadsShown("", "", 0, 0, [], [])
@@ -40,7 +41,7 @@ class KnownHeads:
     ) -> None:
         self.site = site
         self.shown = ALONE
-        """How they were a second ago."""
+        """How they were a moment ago."""
         self._rooms_made = 0
         self._heads = heads
         self._store = store
