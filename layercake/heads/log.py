@@ -89,6 +89,17 @@ class LogState:
     snapshot: Snapshot | None
 
 
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The log, what the heads say of themselves, by name, the mark of the site's files, and which
+    heads do not lead any more; all of one moment."""
+
+    state: LogState
+    published: dict[str, bytes]
+    files: str
+    retired: list[str]
+
+
 class Term(NamedTuple):
     """A time of being the leader: the revision at which it began, and its epoch."""
 
@@ -161,6 +172,11 @@ def _ours() -> Iterator[None]:
 
 def _parts(data: bytes) -> list[bytes]:
     return [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)] or [b""]
+
+
+def _names(found: Sequence[KeyValue]) -> list[str]:
+    with _ours():
+        return msgspec.json.decode(found[0].value, type=list[str]) if found else []
 
 
 class SharedLog:
@@ -347,6 +363,27 @@ class SharedLog:
         others = answer.found[0] if answer.found else ()
         return answer.revision, others[0].value if others else b""
 
+    async def overview(self) -> Overview:
+        """All that is told of the heads, by one request. Raises StoreAway, StoreRefused and
+        OperationFailed."""
+        where = self._key("heads/")
+        answer = await self.store.transaction(
+            (),
+            [
+                *self._reads(),
+                etcd.get_keys(where, etcd.after(where)),
+                etcd.get_keys(self._key("now/files")),
+                etcd.get_keys(self._key("retired")),
+            ],
+        )
+        *state, published, files, retired = answer.found
+        return Overview(
+            self._state(state),
+            {pair.key[len(where) :].decode(errors="replace"): pair.value for pair in published},
+            files[0].value.decode(errors="replace") if files else "",
+            _names(retired),
+        )
+
     async def published(self) -> dict[str, bytes]:
         """What the heads say of themselves, by name. Raises StoreAway and StoreRefused."""
         where = self._key("heads/")
@@ -369,9 +406,7 @@ class SharedLog:
 
     async def retired(self) -> list[str]:
         """The heads that do not lead any more. Raises StoreAway and StoreRefused."""
-        found = await self.store.read(self._key("retired"))
-        with _ours():
-            return msgspec.json.decode(found[0].value, type=list[str]) if found else []
+        return _names(await self.store.read(self._key("retired")))
 
     async def retire(self, heads: Sequence[str]) -> None:
         """Says which heads do not lead any more. Raises StoreAway and StoreRefused."""

@@ -25,7 +25,7 @@ from layercake.heads.etcd import Etcd, MemberStatus
 from layercake.heads.leadership import Leadership, PowerLease, Won
 from layercake.heads.log import Leader, SharedLog
 from layercake.heads.settings import ENDPOINTS, HeadsSettings, read_seal, store_endpoints, store_tls
-from layercake.heads.standby import HeadSays, Namesake, Standby, heads_of, keep_saying
+from layercake.heads.standby import HeadSays, Namesake, Standby, heads_in, keep_saying
 from layercake.heads.store_loop import StoreLoop
 from layercake.heads.upkeep import StoreUpkeep, WriteCounts
 from layercake.kraken.errors import LayercakeError
@@ -35,6 +35,7 @@ WHOLE_AFTER_BYTES = 64 << 20
 """A whole copy is kept anew after so many bytes of changes, or twice what a copy has."""
 LOOK_S = 5.0
 ROLE_S = 0.5
+LEADS_S = 1.0
 AGAIN_S = 0.5
 STOP_S = 3.0
 T = TypeVar("T")
@@ -285,14 +286,14 @@ class SharedSite:
         others."""
         while not self.lost:
             with contextlib.suppress(LayercakeError):
-                retired = await self._shared.retired()
-                heads = await heads_of(self._shared)
+                found = await self._shared.overview()
+                heads = heads_in(found.published)
                 if self.leadership is None:
-                    may_lead = self.name not in retired and await self.files.may_lead(heads)
+                    may_lead = self.name not in found.retired and await self.files.may_lead(heads)
                     self.standby.may_lead = may_lead
                 else:
-                    await self._hand_on(self.leadership, retired, heads)
-            await asyncio.sleep(ROLE_S)
+                    await self._hand_on(self.leadership, found.retired, heads)
+            await asyncio.sleep(ROLE_S if self.leadership is None else LEADS_S)
 
     async def _hand_on(
         self, leadership: Leadership, retired: Sequence[str], heads: Sequence[HeadSays]
@@ -412,12 +413,12 @@ class SharedSite:
         files = ""
         retired: list[str] = []
         try:
-            state = await self._loop.do(self._shared.state())
-            epoch = state.epoch
-            leader = state.leader.head if state.leader else ""
-            heads = await self._loop.do(heads_of(self._shared))
-            files = (await self._loop.do(self._shared.files())).partition(" ")[0]
-            retired = await self._loop.do(self._shared.retired())
+            found = await self._loop.do(self._shared.overview())
+            epoch = found.state.epoch
+            leader = found.state.leader.head if found.state.leader else ""
+            heads = heads_in(found.published)
+            files = found.files.partition(" ")[0]
+            retired = found.retired
         except LayercakeError as error:
             trouble = str(error)
         # One that was killed has said before that it leads.

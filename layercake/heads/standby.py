@@ -10,7 +10,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -197,10 +197,13 @@ class Standby:
 
 async def heads_of(shared: SharedLog) -> list[HeadSays]:
     """What the heads say of themselves. Raises StoreAway, StoreRefused and OperationFailed."""
+    return heads_in(await shared.published())
+
+
+def heads_in(published: Mapping[str, bytes]) -> list[HeadSays]:
+    """What they have said. Raises OperationFailed."""
     try:
-        return [
-            msgspec.json.decode(said, type=HeadSays) for said in (await shared.published()).values()
-        ]
+        return [msgspec.json.decode(said, type=HeadSays) for said in published.values()]
     except msgspec.MsgspecError as error:
         raise OperationFailed(f"cannot read what the heads say: {error}") from None
 

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import sqlite3
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from layercake.base.lease import Lease
+from layercake.fleet.persistence import database
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.site_heads import SiteHead
 from layercake.fleet.store import Store
@@ -124,6 +126,26 @@ async def test_a_change_that_fails_half_way_has_not_happened(head: OneHead) -> N
     await head.close(in_order=False)
     await head.open()
     assert documents(head.database.connection) == {"kept": b"1", "after": b"2"}
+
+
+async def test_a_change_that_takes_long_is_waited_for_while_the_store_answers(
+    head: OneHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "ANSWER_S", 0.02)
+    monkeypatch.setattr(database, "ANSWERS", 1_000_000)
+    goes_on = threading.Event()
+
+    def slow(db: sqlite3.Connection) -> None:
+        goes_on.wait(60)
+        writing(("a", b"1"))(db)
+
+    changing = asyncio.create_task(head.database.execute(head.store, slow))
+    for _ in range(5):  # so often it was looked whether the store answers
+        await asyncio.wait([changing], timeout=database.ANSWER_S)
+    assert not changing.done()
+    goes_on.set()
+    await changing
+    assert documents(head.database.connection) == {"a": b"1"}
 
 
 async def test_changes_at_the_same_time_follow_one_another(head: OneHead) -> None:

@@ -22,7 +22,8 @@ from layercake.kraken.errors import LayercakeError
 log = logging.getLogger("layercake.heads")
 DOCUMENT = "heads/known"
 EPOCH = "heads/epoch"
-LOOK_S = 1.0
+LOOK_S = 2.0
+"""Seconds between two looks: each asks every member of the store."""
 _FREE = "see that nobody else has it, or take it out of config.yaml and restart the heads"
 
 
@@ -44,7 +45,7 @@ class KnownHeads:
         self.site = site
         self._floating = floating
         self.shown = ALONE
-        """How they were a second ago."""
+        """How they were a moment ago."""
         self._rooms_made = 0
         self._heads = heads
         self._store = store

@@ -47,6 +47,9 @@ _BY_ONE = 64
 ANSWER_S = 12.0
 """Seconds after which who has asked for a change is told that it is not known whether it is done:
 more than STUCK_S, after which nothing else is begun."""
+ANSWERS = 10
+"""So often as long it is waited for one that takes long though the store answers, as a change of
+100,000 nodes does."""
 FLUSH_S = 0.5
 """Seconds between two flushes; more after one that took long, as nodes change more than once."""
 FLUSH_REST = 4.0
@@ -373,8 +376,13 @@ class Database:
         if self._shared is None:
             return await work
         task = asyncio.ensure_future(work)
-        done, _ = await asyncio.wait([task], timeout=ANSWER_S)
-        if not done:
+        with contextlib.suppress(OperationFailed):  # of `check`: the store does not answer
+            for _ in range(ANSWERS):
+                await asyncio.wait([task], timeout=ANSWER_S)
+                if task.done():
+                    break
+                self._shared.check()
+        if not task.done():
             self._unsure.add(task)
             task.add_done_callback(self._known)
             raise OperationFailed(
