@@ -18,7 +18,7 @@ from layercake.base.files import write_json
 from layercake.fleet.persistence import schema
 from layercake.fleet.persistence.changes import Changes
 from layercake.fleet.site_heads import SiteHead
-from layercake.heads import member, replica
+from layercake.heads import member
 from layercake.heads.consoles.copies import ConsoleCopies
 from layercake.heads.copying import FileCopies, HeadLink, keep_files
 from layercake.heads.etcd import Etcd, MemberStatus
@@ -27,16 +27,12 @@ from layercake.heads.log import Leader, SharedLog
 from layercake.heads.settings import ENDPOINTS, HeadsSettings, read_seal, store_endpoints, store_tls
 from layercake.heads.standby import HeadSays, Namesake, Standby, heads_in, keep_saying
 from layercake.heads.store_loop import StoreLoop
-from layercake.heads.upkeep import StoreUpkeep, WriteCounts
+from layercake.heads.upkeep import LOOK_S, StoreUpkeep, WholeCopies, WriteCounts
 from layercake.kraken.errors import LayercakeError
 
 log = logging.getLogger("layercake.heads")
-WHOLE_AFTER_BYTES = 64 << 20
-"""A whole copy is kept anew after so many bytes of changes, or twice what a copy has."""
-LOOK_S = 5.0
 ROLE_S = 0.5
 LEADS_S = 1.0
-AGAIN_S = 0.5
 STOP_S = 3.0
 T = TypeVar("T")
 
@@ -103,8 +99,7 @@ class SharedSite:
         self._namesake = Namesake()
         self.give_up_addresses: Callable[[], None] = lambda: None
         """Called, in the store's loop, as it leads no more, and before another one can."""
-        self._whole_bytes = 0
-        self._whole_at = 0
+        self._whole = WholeCopies(self._shared, database, lambda: bool(self.lost))
         self.lost = ""
         """Why it leads no more; "" while it does."""
 
@@ -137,13 +132,10 @@ class SharedSite:
         if not won.has_whole:
             # Without it others had what is written from now on, and not what is here already, or
             # in another form.
-            await asyncio.to_thread(self._renew_form)
-            await self._loop.do(self._keep_first(first))
-        self._loop.begin(self._keep_whole(first))
+            await asyncio.to_thread(lambda: schema.open_database(self._database).close())
+            await self._loop.do(self._whole.keep_first(first))
+        self._loop.begin(self._whole.keep(first))
         return first
-
-    def _renew_form(self) -> None:
-        schema.open_database(self._database).close()
 
     async def _begin_to_lead(self, won: Won, lost: Callable[[str], None]) -> Leadership:
         leadership = Leadership(self._shared, self._me, won, self._power, lost)
@@ -332,38 +324,6 @@ class SharedSite:
                 await self._loop.do(self.files.wait_until_copied(term))
             except LayercakeError as error:
                 log.warning("the other heads may not have all files yet: %s", error)
-
-    # -- whole copies
-
-    async def _keep_whole(self, leadership: Leadership) -> None:
-        """Keeps a whole copy of the database in the store, anew when the log has grown much."""
-        while not self.lost:
-            try:
-                grown = leadership.appended_bytes - self._whole_at
-                if grown > max(WHOLE_AFTER_BYTES, 2 * self._whole_bytes):
-                    await self._keep_one(leadership)
-            except LayercakeError as error:
-                log.error("cannot keep a whole copy of the database in the store: %s", error)
-            except Exception:
-                log.exception("cannot keep a whole copy of the database in the store")
-            await asyncio.sleep(LOOK_S)
-
-    async def _keep_first(self, leadership: Leadership) -> None:
-        """Keeps a whole copy before anything else is written; also if it takes several tries."""
-        while not self.lost:
-            try:
-                await self._keep_one(leadership)
-                return
-            except LayercakeError as error:
-                log.error("cannot keep a whole copy of the database in the store: %s", error)
-            await asyncio.sleep(AGAIN_S)
-
-    async def _keep_one(self, leadership: Leadership) -> None:
-        grown = leadership.appended_bytes
-        which, content = await asyncio.to_thread(replica.whole, self._database)
-        if await self._shared.keep_whole(leadership.term, which, content):
-            self._whole_bytes = len(content)
-            self._whole_at = grown
 
     # -- what is told of it
 

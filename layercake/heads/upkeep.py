@@ -1,8 +1,10 @@
-"""The members of the store are looked after: one that is full gets room again, how fast their disks
-write is measured, and when their certificates end is read. Runs in the store's loop."""
+"""The store is looked after: a member that is full gets room again, how fast their disks write is
+measured, when their certificates end is read, and a whole copy of the database is kept in it. Runs
+in the store's loop."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from layercake.base.histogram import Histogram
+from layercake.heads import replica
 from layercake.heads.etcd import NO_SPACE, Etcd, MemberStatus
+from layercake.heads.leadership import Leadership
+from layercake.heads.log import SharedLog
 from layercake.heads.settings import store_certificate_ends
 from layercake.kraken.errors import LayercakeError, OperationFailed
 
@@ -24,6 +29,10 @@ MOST_OF = 0.9
 MOST_LEFT = 0.9
 """Of what a full store had: if it has more still it is soon full again."""
 CERTIFICATES_S = 3600.0
+WHOLE_AFTER_BYTES = 64 << 20
+"""A whole copy is kept anew after so many bytes of changes, or twice what a copy has."""
+LOOK_S = 5.0
+_AGAIN_S = 0.5
 
 
 class WriteCounts:
@@ -153,3 +162,44 @@ def quantile_between(
         return 0.0
     least = share * counts[-1][1]
     return next((bound for bound, count in counts[:-1] if count >= least), counts[-2][0])
+
+
+class WholeCopies:
+    """The whole copy of the database in the store, while this head leads: until `over`."""
+
+    def __init__(self, shared: SharedLog, database: Path, over: Callable[[], bool]) -> None:
+        self._shared = shared
+        self._database = database
+        self._over = over
+        self._bytes = 0
+        self._at = 0
+
+    async def keep(self, leadership: Leadership) -> None:
+        """Keeps one anew when the log has grown much."""
+        while not self._over():
+            try:
+                grown = leadership.appended_bytes - self._at
+                if grown > max(WHOLE_AFTER_BYTES, 2 * self._bytes):
+                    await self._keep_one(leadership)
+            except LayercakeError as error:
+                log.error("cannot keep a whole copy of the database in the store: %s", error)
+            except Exception:
+                log.exception("cannot keep a whole copy of the database in the store")
+            await asyncio.sleep(LOOK_S)
+
+    async def keep_first(self, leadership: Leadership) -> None:
+        """Keeps one before anything else is written; also if it takes several tries."""
+        while not self._over():
+            try:
+                await self._keep_one(leadership)
+                return
+            except LayercakeError as error:
+                log.error("cannot keep a whole copy of the database in the store: %s", error)
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _keep_one(self, leadership: Leadership) -> None:
+        grown = leadership.appended_bytes
+        which, content = await asyncio.to_thread(replica.whole, self._database)
+        if await self._shared.keep_whole(leadership.term, which, content):
+            self._bytes = len(content)
+            self._at = grown

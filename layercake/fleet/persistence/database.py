@@ -219,10 +219,7 @@ class Database:
 
     def _events(self, table: str, newest: int) -> list[Event]:
         """The newest events of a table, oldest first."""
-        query = (
-            # Ours.
-            f"SELECT {_EVENT} FROM {table} ORDER BY id DESC LIMIT ?"  # noqa: S608
-        )
+        query = f"SELECT {_EVENT} FROM {table} ORDER BY id DESC LIMIT ?"  # noqa: S608 (both ours)
         rows = self.connection.execute(query, (newest,)).fetchall()
         return [event_of(row, security=table == "alarms") for row in reversed(rows)]
 
@@ -402,12 +399,10 @@ class Database:
         if self._shared is not None:
             self._shared.check()
         if self.health.stuck or self._unsure:
-            raise OperationFailed(
-                f"cannot change anything: {self.health.trouble or 'a write is under way'}",
-                hint="look at the disk: `df`, `dmesg`"
-                if self._shared is None
-                else "see `layercake heads`, and the disk: `df`, `dmesg`",
-            )
+            heads = "" if self._shared is None else "see `layercake heads`, and "
+            why = self.health.trouble or "a write is under way"
+            hint = f"{heads}look at the disk: `df`, `dmesg`"
+            raise OperationFailed(f"cannot change anything: {why}", hint=hint)
 
     async def _in_thread(self, store: Store, write: Callable[[], T]) -> T:
         self.health.begins()
@@ -474,10 +469,8 @@ class Database:
         db = self.connection
         db.executemany("DELETE FROM nodes WHERE id = ?", [(i,) for i in gone])
         db.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?)", documents.items())
-        db.executemany(
-            "DELETE FROM documents WHERE key = ?",
-            [(k,) for k, data in documents.items() if not data],
-        )
+        empty = [(key,) for key, data in documents.items() if not data]
+        db.executemany("DELETE FROM documents WHERE key = ?", empty)
         for table in ("events", "alarms"):
             moved = [(new, old) for old, new in renamed.items()]
             db.executemany(f"UPDATE {table} SET node = ? WHERE node = ?", moved)  # noqa: S608
