@@ -134,7 +134,7 @@ class SharedSite:
             # in another form.
             await asyncio.to_thread(lambda: schema.open_database(self._database).close())
             await self._loop.do(self._whole.keep_first(first))
-        self._loop.begin(self._whole.keep(first))
+        self._loop.begin(self._whole.keep_current(first))
         return first
 
     async def _begin_to_lead(self, won: Won, lost: Callable[[str], None]) -> Leadership:

@@ -174,7 +174,7 @@ class WholeCopies:
         self._bytes = 0
         self._at = 0
 
-    async def keep(self, leadership: Leadership) -> None:
+    async def keep_current(self, leadership: Leadership) -> None:
         """Keeps one anew when the log has grown much."""
         while not self._over():
             try:

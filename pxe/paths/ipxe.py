@@ -15,8 +15,9 @@ _TEMPLATE = environment().from_string(
 )
 
 
-_NAME = "\0"  # in no word of a script: plain_word and kernel_line take neither
+_NAME = "\0"
 _LINE = "\1"
+"""Where a node's own words are put in. They are in none of them: see plain_word and kernel_line."""
 
 
 @lru_cache(maxsize=64)
