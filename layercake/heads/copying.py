@@ -89,17 +89,8 @@ class HeadLink:
         check(wanted)
         own = {one.path: one for one in (await asyncio.to_thread(files.manifest)).files}
         changed = [one for one in in_order(wanted.files) if own.get(one.path) != one]
-        missed = False
-        for one in changed:
-            if not one.path.startswith(only) or (missed and is_later(one.path)):
-                continue
-            try:
-                await _fetch(client, url, tls, data_dir, one)
-            except OperationFailed:
-                if not is_later(one.path):
-                    raise
-                missed = True  # it has changed since, and comes the next time with what follows it
-        if missed:
+        some = [one for one in changed if one.path.startswith(only)]
+        if not await _fetch_all(client, url, tls, data_dir, some):
             wanted = msgspec.structs.replace(wanted, later="")
         gone = [] if only else await asyncio.to_thread(files.remove_others, wanted)
         return wanted, [one.path for one in changed] + gone
@@ -108,6 +99,29 @@ class HeadLink:
 def _check_status(answer: aiohttp.ClientResponse) -> None:
     if answer.status != 200:
         raise OperationFailed(f"cannot copy files from {answer.url}: it answers {answer.status}")
+
+
+async def _fetch_all(
+    client: aiohttp.ClientSession,
+    url: str,
+    tls: ssl.SSLContext,
+    data_dir: Path,
+    files: Iterable[FileEntry],
+) -> bool:
+    """Fetches files in their order. Whether all came: of those that change by themselves one may
+    have changed since they were listed, and comes the next time with what follows it. Raises
+    OperationFailed and OSError."""
+    whole = True
+    for one in files:
+        if is_later(one.path) and not whole:
+            continue
+        try:
+            await _fetch(client, url, tls, data_dir, one)
+        except OperationFailed:
+            if not is_later(one.path):
+                raise
+            whole = False
+    return whole
 
 
 async def _fetch(
