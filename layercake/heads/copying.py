@@ -99,11 +99,8 @@ class HeadLink:
         check(wanted)
         own = {one.path: one for one in (await asyncio.to_thread(files.manifest)).files}
         changed = [one for one in in_order(wanted.files) if own.get(one.path) != one]
-        missed = False
-        for one in (one for one in changed if one.path.startswith(only)):
-            if not (missed and is_later(one.path)):
-                missed = not await _fetched(client, url, tls, data_dir, one) or missed
-        if missed:
+        some = [one for one in changed if one.path.startswith(only)]
+        if not await _fetch_all(client, url, tls, data_dir, some):
             wanted = msgspec.structs.replace(wanted, later="")
         gone = [] if only else await asyncio.to_thread(files.remove_others, wanted)
         return wanted, [one.path for one in changed] + gone
@@ -124,18 +121,27 @@ def _check_status(answer: aiohttp.ClientResponse) -> None:
         raise OperationFailed(f"cannot copy files from {answer.url}: it answers {answer.status}")
 
 
-async def _fetched(
-    client: aiohttp.ClientSession, url: str, tls: ssl.SSLContext, data_dir: Path, one: FileEntry
+async def _fetch_all(
+    client: aiohttp.ClientSession,
+    url: str,
+    tls: ssl.SSLContext,
+    data_dir: Path,
+    files: Iterable[FileEntry],
 ) -> bool:
-    """Fetches one file; False if it has changed by itself since it was listed: it comes the next
-    time, with what follows it. Raises OperationFailed and OSError."""
-    try:
-        await _fetch(client, url, tls, data_dir, one)
-    except OperationFailed:
-        if not is_later(one.path):
-            raise
-        return False
-    return True
+    """Fetches files in their order. Whether all came: of those that change by themselves one may
+    have changed since they were listed, and comes the next time with what follows it. Raises
+    OperationFailed and OSError."""
+    whole = True
+    for one in files:
+        if is_later(one.path) and not whole:
+            continue
+        try:
+            await _fetch(client, url, tls, data_dir, one)
+        except OperationFailed:
+            if not is_later(one.path):
+                raise
+            whole = False
+    return whole
 
 
 async def _fetch(

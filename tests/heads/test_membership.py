@@ -237,16 +237,3 @@ def test_the_last_head_is_alone_again(site: SiteOfHeads) -> None:
     site.wait("it serves", lambda: site.socket("head2").exists())
     assert [n["name"] for n in site.document("node", "list", head="head2")["nodes"]] == ["n1"]
     assert site.heads("head2")["heads"] == []
-
-
-def test_a_site_whose_heads_are_all_gone_is_restored_and_begins_again(site: SiteOfHeads) -> None:
-    """By the backup of a head that followed, as one head; it is the first of several again."""
-    site.kill("head2.serve")
-    restored = site.data("restored")
-    words = ("--data-dir", restored, "--name", "head1", "--yes")
-    site.output("heads", "begin", *words)
-    site.start("store", "restored")
-    site.start("serve", "restored")
-    site.wait("it leads", lambda: (site.heads("head2") or {}).get("leader") == "head1")
-    assert [n["name"] for n in site.document("node", "list", head="head2")["nodes"]] == ["n1"]
-    assert site.heads("head2")["epoch"] > 1, "nodes would refuse a lower one than they had"
