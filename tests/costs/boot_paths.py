@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pxe.dhcp.server import DhcpServer
+from pxe.dhcp.answers import Answers
 from pxe.packets import dhcp
 from pxe.packets.dhcp import DhcpPacket, MessageType
 from pxe.state import BootState
@@ -200,7 +200,7 @@ async def boot_paths(lab: Lab, machines: Machines) -> list[HotPath]:
     async def file_round(meter: Meter) -> Traffic:
         return await machines.do(meter, lambda: requests(machines, "/boot/vmlinuz", REQUESTS))
 
-    received, answer = (DhcpServer, "receive"), (Transfer, "answer")
+    received, answer = (Answers, "to"), (Transfer, "answer")
     booting, began = (BootState, "booting"), (BootState, "began")
     own, client = (machines.thread,), (ip(0), TFTP_CLIENT)
     return [
