@@ -52,13 +52,15 @@ _RUNNING = Phase.RUNNING
 _NOTHING = memoryview(b"")
 
 
-@lru_cache(maxsize=_MOST_PIECES)
-def _piece(data: bytes | mmap.mmap, block: int, first: int) -> memoryview:
+def _cut(data: bytes | mmap.mmap, block: int, first: int) -> memoryview:
     """The packets of the blocks from `first` on, counted from 0."""
     last = min(first + _PIECE + MAX_WINDOW, len(data) // block + 1)
     return memoryview(
         b"".join([build_data(n + 1, data[n * block : (n + 1) * block]) for n in range(first, last)])
     )
+
+
+_piece = lru_cache(maxsize=_MOST_PIECES)(_cut)
 
 
 class Transfer:
@@ -125,7 +127,9 @@ class Transfer:
         ahead = self._acked - self._piece_at
         if not 0 <= ahead < _PIECE:
             self._piece_at = self._acked // _PIECE * _PIECE
-            self._piece = _piece(self._data, self._terms.block, self._piece_at)
+            # A small file may be one node's own, with its token in it: that is not kept.
+            piece = _piece if self._blocks > _PIECE else _cut
+            self._piece = piece(self._data, self._terms.block, self._piece_at)
             ahead = self._acked - self._piece_at
         at = ahead * self._packet_bytes
         return self._piece[at : at + self._window_bytes]

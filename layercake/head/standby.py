@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
-from layercake import __version__
 from layercake.agents import pki
 from layercake.agents.pki import Authority
 from layercake.api.local import by_peer, listen
@@ -115,7 +114,6 @@ class StandbyServer:
         the leader for this head's. They are no more than what anybody is told who is refused."""
         own = {"head": self._site.name}
         page = Page()
-        page.add("info", "gauge", "The version of the head.", [({"version": __version__}, 1)])
         page.add("heads_leader", "gauge", "Whether a head leads the site.", [(own, 0)])
         page.add(
             "heads_behind_seconds",

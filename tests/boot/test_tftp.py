@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -172,6 +174,16 @@ def test_a_window_from_any_block_on_is_one_piece(block: int) -> None:
         assert transfer.split(sent) == [
             b"\0\3" + (n + 1).to_bytes(2, "big") + data[n * block : (n + 1) * block] for n in blocks
         ]
+
+
+def test_what_one_node_alone_gets_is_not_kept() -> None:
+    """A boot script by TFTP has the token of its boot."""
+    script = b"a token is in here\n" * 100
+    before = sys.getrefcount(script)
+    transfer = Transfer(script, PLAIN, 0.0)
+    assert transfer.begin(0.0)
+    del transfer
+    assert sys.getrefcount(script) == before
 
 
 def test_an_old_ack_is_answered_by_nothing() -> None:
