@@ -16,7 +16,7 @@ from msgspec import Meta
 from layercake.base.text import describe
 from layercake.features.rolls.facts import OnFailure, parse_amount
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.fields import Check, Mistake, one_of
+from layercake.moduleapi.fields import NEWER, Check, Mistake, one_of
 from layercake.moduleapi.module import Module, NodePart, Part
 
 HEALTH_MAX_S = 24 * 3600.0
@@ -134,6 +134,7 @@ class RollSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             description="The most million bits a second by which a node fetches an image "
             "beforehand, while it computes; 0 for as fast as it goes. One that would take longer "
             "than ten minutes is fetched as fast as that needs.",
+            extra=NEWER,
         ),
     ] = 0
 
