@@ -245,6 +245,10 @@ class Agent:
         machine.discovered({**ALIVE, "busy": self._is_busy()}, "the agent runs")
         if desired is not None:
             self._desired(self._work, desired, first=True)
+        if self._power_off is not None:  # before its driver is there: no press is missed
+            from minos.agent.button import Button
+
+            Button(core.inbox.post, core.say).start()
 
     # ---- the loop
     # -----
@@ -324,10 +328,6 @@ class Agent:
         )
         self._thermal_monitor.set_desired(self._document)
         self._thermal_monitor.start()
-        if self._power_off is not None:
-            from minos.agent.button import Button
-
-            Button(self._core.inbox.post, self._core.say).start()
         release_memory()
 
     def _handle(self, message: Message | Done | Look | Came | Pressed) -> None:
