@@ -1,5 +1,5 @@
-"""The site of `chaos`: heads, the members of their store, the lines between them, simulated nodes and
-BMCs; what people do there; and one round."""
+"""The site of `chaos`: heads, the members of their store, the lines between them, simulated nodes
+and BMCs; what people do there; and one round."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ members on loopback, and a head that follows, in a process of its own; in turn. 
 how many changes of one node are accepted in a second when 16 people make them at a time,
 `NAME_p50_ms` and `NAME_p99_ms` how long one takes when one person does; NAME is `sqlite` or `etcd`.
 `NAME_apply_s` is the median of what an apply of N changed nodes takes, `apply_ratio` that of etcd
-by that of SQLite (aim: 2); `apply_cpu_ratio` is the same of the processor's seconds, which others on
-the machine change less. `lag_p99_ms` is from when the store has a change, before it is accepted,
+by that of SQLite (aim: 2); `apply_cpu_ratio` is the same of the processor's seconds, which others
+on the machine change less. `lag_p99_ms` is from when the store has a change, before it is accepted,
 until the follower's copy has it (aim: 250), of changes at random moments, about 20 a second.
 
 Then N simulated nodes are all joined and at rest, with one head and with two: `one_rest_core` and

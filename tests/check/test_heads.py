@@ -57,12 +57,12 @@ async def shared(members: EtcdMembers, tmp_path: Path) -> AsyncIterator[SharedLo
     await store.close()
 
 
-async def say(shared: SharedLog, name: str, at: float) -> None:
+async def publish_head(shared: SharedLog, name: str, at: float) -> None:
     said = HeadSays(name, "", "0.3.0", False, 1, "", at)
     await shared.publish(name, msgspec.json.encode(said), 0)
 
 
-def told(site: Site) -> list[Finding]:
+def findings_of(site: Site) -> list[Finding]:
     return [result.finding for result in run_checks(site, [heads])]
 
 
@@ -71,15 +71,15 @@ def test_a_site_with_one_head_has_nothing_to_be_looked_at(tmp_path: Path) -> Non
 
 
 def test_heads_that_are_well(members: EtcdMembers, tmp_path: Path) -> None:
-    assert worst(told(site_with(tmp_path, *members.endpoints))) is Severity.OK
+    assert worst(findings_of(site_with(tmp_path, *members.endpoints))) is Severity.OK
 
 
 def test_settings_without_a_member_and_a_key_that_is_missing(tmp_path: Path) -> None:
-    (finding,) = told(site_with(tmp_path))
+    (finding,) = findings_of(site_with(tmp_path))
     assert finding.severity is Severity.ERROR and "no member" in finding.text
     site = site_with(tmp_path, "http://127.0.0.1:1")
     (tmp_path / DIRECTORY / KEY).unlink()
-    (finding,) = told(site)
+    (finding,) = findings_of(site)
     assert finding.severity is Severity.ERROR and KEY in finding.text and finding.hint
 
 
@@ -93,7 +93,7 @@ def test_certificates_that_cannot_be_read_and_that_end(
 ) -> None:
     site = site_with(tmp_path, "https://127.0.0.1:1")
     site = replace(site, machine=Machine(wall=lambda: time.time() + later_s))
-    (finding,) = told(site)
+    (finding,) = findings_of(site)
     assert finding.severity is Severity.ERROR and "certificates" in finding.text
     create_authority(tmp_path / "store-ca")
     authority = Authority(tmp_path / "store-ca", days)
@@ -104,7 +104,7 @@ def test_certificates_that_cannot_be_read_and_that_end(
         ("store.key", issued["key"]),
     ):
         (tmp_path / DIRECTORY / name).write_text(text)
-    found = [one for one in told(site) if "certificate" in one.text]
+    found = [one for one in findings_of(site) if "certificate" in one.text]
     assert [one.severity for one in found] == ([] if severity is None else [severity])
 
 
@@ -115,7 +115,7 @@ def test_members_that_are_down(tmp_path: Path, members: EtcdMembers, down: int) 
     try:
         if down == 1:
             members.wait(1, 2)
-        found = told(site)
+        found = findings_of(site)
     finally:
         members.start_missing()
     lost = down == 2
@@ -129,32 +129,32 @@ def test_the_third_vote_is_missed_where_the_store_is_the_heads_own(
 ) -> None:
     first, second, third = members.endpoints
     site = site_with(tmp_path, first)
-    assert worst(told(site)) is Severity.OK, "an etcd of the site's own"
+    assert worst(findings_of(site)) is Severity.OK, "an etcd of the site's own"
     (tmp_path / member.FILE).write_text("{}")
     write_json(tmp_path / ENDPOINTS, [first, second])
-    (finding,) = told(site)
+    (finding,) = findings_of(site)
     assert finding.severity is Severity.WARNING and "2 of 3 votes" in finding.text
     assert "--witness" in finding.hint
     write_json(tmp_path / ENDPOINTS, [first, second, third])
-    assert worst(told(site)) is Severity.OK
+    assert worst(findings_of(site)) is Severity.OK
 
 
 async def test_clocks_that_are_apart(
     tmp_path: Path, members: EtcdMembers, shared: SharedLog
 ) -> None:
     site = site_with(tmp_path, *members.endpoints)
-    await say(shared, "head1", NOW)
-    await say(shared, "head2", NOW - 90.0)
+    await publish_head(shared, "head1", NOW)
+    await publish_head(shared, "head2", NOW - 90.0)
     (finding,) = await in_thread(site)
     assert "the clock of head2 is 90 s off" in finding.text
-    await say(shared, "head2", NOW + 3.0)
+    await publish_head(shared, "head2", NOW + 3.0)
     (finding,) = await in_thread(site)
     assert finding.severity is Severity.OK and finding.text.startswith("2 heads")
 
 
 async def in_thread(site: Site) -> list[Finding]:
     """As `run_checks` does: checks have no event loop around them."""
-    return await asyncio.to_thread(told, site)
+    return await asyncio.to_thread(findings_of, site)
 
 
 def test_a_disk_is_judged_by_the_median_of_small_writes(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """What the hot paths cost in counts, beside what was recorded: `python -m tests.costs [--record]`.
 
-As root, on Debian 12, for the counts are those of its Python. --record writes recorded.json anew: in
-a commit of its own, and never in the one that moves a figure. Ends with 1 if a figure has moved.
+As root, on Debian 12, for the counts are those of its Python. --record writes recorded.json anew:
+in a commit of its own, and never in the one that moves a figure. Ends with 1 if a figure has moved.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A node that gets another name is the same node: all that goes by its id stays, what happened to it
-is found by the new name, and the old one is free for another node."""
+"""A node that gets another name is the same node: all that goes by its id stays, what happened to
+it is found by the new name, and the old one is free for another node."""
 
 from __future__ import annotations
 

@@ -126,7 +126,8 @@ async def test_plans_of_viewers_alone_are_held_to_a_part_of_the_loop(
     monkeypatch.setattr(RateLimiter, "charge", counted)
     headers = await token(world.head, "ann", role)
     text = INVENTORY + "".join(
-        f"  x{n}: {{mac: '52:54:00:01:{n // 100:02}:{n % 100:02}', ip: 10.2.{n // 100}.{n % 100}}}\n"
+        f"  x{n}: {{mac: '52:54:00:01:{n // 100:02}:{n % 100:02}', "
+        f"ip: 10.2.{n // 100}.{n % 100}}}\n"
         for n in range(100, 380)
     )
     assert is_small(text), "the head reads it itself"

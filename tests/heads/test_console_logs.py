@@ -57,7 +57,9 @@ class Heads:
             self.there, HeadLink(partial(pki.between_heads, Authority(self.there / "pki")))
         )
 
-    async def ask(self, call: str, params: Mapping[str, Any], timeout: float = 0.0) -> Any:
+    async def written_since(
+        self, call: str, params: Mapping[str, Any], timeout: float = 0.0
+    ) -> Any:
         """What the module answers."""
         assert call == WRITTEN
         self.asked += 1
@@ -67,14 +69,14 @@ class Heads:
     async def serve(self, stack: contextlib.AsyncExitStack) -> None:
         """Serves the leader's logs."""
         app = web.Application()
-        for route in ConsoleRequests(self.here, self.ask).routes():
+        for route in ConsoleRequests(self.here, self.written_since).routes():
             app.router.add_route(route.method, route.path, _answering(route.handler))
         server = WebServer(app, Limits())
         await server.open(*bound_sockets([ADDRESS], 0), context=pki.serving(self.authority))
         stack.push_async_callback(server.close)
         self.url = f"https://{ADDRESS}:{server.port}"
 
-    def say(self, node: str, text: str) -> None:
+    def write_line(self, node: str, text: str) -> None:
         """A console says something, and it is written."""
         self.logs.add(node, f"{stamp(time.time())} {text}\n")
         left, trouble = self.logs.write(self.logs.take_pending(), 1)
@@ -128,12 +130,12 @@ async def following(heads: Heads) -> AsyncIterator[None]:
 
 
 async def test_what_consoles_say_is_on_the_follower_soon(heads: Heads) -> None:
-    heads.say("n1", "before it followed")
+    heads.write_line("n1", "before it followed")
     async with following(heads):
         await until(heads.same)
         for number in range(3):
-            heads.say("n1", f"line {number}")
-            heads.say(f"n{number}", "more")
+            heads.write_line("n1", f"line {number}")
+            heads.write_line(f"n{number}", "more")
             await until(heads.same)
         said = time.time()
         await until(lambda: heads.follower.complete_at >= said)
@@ -144,7 +146,7 @@ async def test_what_consoles_say_is_on_the_follower_soon(heads: Heads) -> None:
 async def test_logs_are_rotated_there_as_here(heads: Heads) -> None:
     async with following(heads):
         for number in range(600):
-            heads.say("n1", f"line {number} ".ljust(600, "."))
+            heads.write_line("n1", f"line {number} ".ljust(600, "."))
             if number % 20 == 0:
                 await asyncio.sleep(0.01)
         await until(heads.same)
@@ -153,22 +155,22 @@ async def test_logs_are_rotated_there_as_here(heads: Heads) -> None:
 
 async def test_one_that_was_away_or_led_itself_has_what_the_leader_has(heads: Heads) -> None:
     for number in range(300):
-        heads.say("n1", f"line {number} ".ljust(400, "."))
+        heads.write_line("n1", f"line {number} ".ljust(400, "."))
     async with following(heads):
         await until(heads.same)
     log = heads.there / "consoles/n1.log"
     log.write_bytes(log.read_bytes() + b"what only this one has, as it led\n")
     (heads.there / "consoles/gone.log").write_text("of a node that has no log here any more\n")
     for number in range(300):
-        heads.say("n1", f"further {number} ".ljust(400, "."))
-    heads.say("n2", "new")
+        heads.write_line("n1", f"further {number} ".ljust(400, "."))
+    heads.write_line("n2", "new")
     async with following(heads):
         await until(heads.same)
 
 
 async def test_a_log_that_is_forgotten_is_forgotten_there_too(heads: Heads) -> None:
-    heads.say("n1", "of its user")
-    heads.say("n2", "of another one")
+    heads.write_line("n1", "of its user")
+    heads.write_line("n2", "of another one")
     async with following(heads):
         await until(heads.same)
         heads.logs.forget("n1")
@@ -177,7 +179,7 @@ async def test_a_log_that_is_forgotten_is_forgotten_there_too(heads: Heads) -> N
 
 
 async def test_who_leads_says_what_may_be_missing(heads: Heads) -> None:
-    heads.say("n1", "the last words")
+    heads.write_line("n1", "the last words")
     async with following(heads):
         await until(lambda: heads.same() and heads.follower.complete_at > 0)
     heads.follower.note_takeover("head2")
@@ -192,12 +194,12 @@ async def test_a_follower_takes_so_many_bytes_a_second_and_the_newest_first(
 ) -> None:
     monkeypatch.setattr(copies, "BYTES_PER_S", 1 << 20)
     for node in range(80):
-        heads.say(f"old{node}", "a boot ".ljust(60_000, "."))
+        heads.write_line(f"old{node}", "a boot ".ljust(60_000, "."))
     began = time.monotonic()
     live = heads.there / "consoles/live.log"
     async with following(heads):
         await until(lambda: bool(_files(heads.there)))
-        heads.say("live", "just now")
+        heads.write_line("live", "just now")
         await until(live.exists)
         assert not heads.same()
         await until(heads.same)
@@ -239,7 +241,7 @@ async def test_a_leader_that_answers_nonsense_writes_nothing(heads: Heads) -> No
 
 
 async def test_only_heads_get_logs(heads: Heads, tmp_path: Path) -> None:
-    heads.say("n1", "secret")
+    heads.write_line("n1", "secret")
     node = heads.authority.issue("n1", 1)
     assert node is not None
     (heads.there / "pki/server.pem").write_text(node["cert"])

@@ -1,5 +1,5 @@
-"""The address that floats: the head that leads has it while its lease lasts, and the neighbours send
-to whoever has it; settings and inventories in which somebody else has it are refused."""
+"""The address that floats: the head that leads has it while its lease lasts, and the neighbours
+send to whoever has it; settings and inventories in which somebody else has it are refused."""
 
 from __future__ import annotations
 

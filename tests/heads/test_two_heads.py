@@ -259,7 +259,7 @@ def console() -> Iterator[tuple[int, Callable[[str], None]]]:
             lambda: MiniBmc(sol=sol), local_addr=("127.0.0.1", 0)
         )
 
-    async def say(text: str) -> None:
+    async def send_text(text: str) -> None:
         sol.write(f"{text}\r\n".encode())
 
     async def end() -> None:
@@ -268,7 +268,7 @@ def console() -> Iterator[tuple[int, Callable[[str], None]]]:
 
     transport, bmc = loop.wait(begin())
     try:
-        yield bmc.port, lambda text: loop.wait(say(text))
+        yield bmc.port, lambda text: loop.wait(send_text(text))
     finally:
         loop.stop(end())
 
@@ -278,7 +278,7 @@ def test_what_a_console_has_said_can_be_read_after_the_kill_of_the_leader(
 ) -> None:
     leader, follower = led
 
-    def kept(head: HeadOfTwo) -> str:
+    def console_log(head: HeadOfTwo) -> str:
         path = head.data / "consoles/n1.log"
         return path.read_text() if path.exists() else ""
 
@@ -289,11 +289,11 @@ def test_what_a_console_has_said_can_be_read_after_the_kill_of_the_leader(
         done = leader.cli("apply", "--yes", "--no-wait", str(inventory))
         assert done.returncode == 0, done.stderr
         say("the first words")
-        until(lambda: "the first words" in kept(follower))
+        until(lambda: "the first words" in console_log(follower))
         say("the last words")
-        until(lambda: "the last words" in kept(leader))
+        until(lambda: "the last words" in console_log(leader))
         began = time.monotonic()
-        until(lambda: "the last words" in kept(follower))
+        until(lambda: "the last words" in console_log(follower))
         assert time.monotonic() - began < patience(1.0)
         leader.end(signal.SIGKILL)
         until(follower.leads)
@@ -304,7 +304,7 @@ def test_what_a_console_has_said_can_be_read_after_the_kill_of_the_leader(
         assert "the last words" in follower.cli("console", "--grep", "last words", "n1").stdout
     leader.start()
     until(leader.follows)
-    until(lambda: f"--- {follower.name} leads from here on" in kept(leader))
+    until(lambda: f"--- {follower.name} leads from here on" in console_log(leader))
 
 
 def test_one_that_is_told_to_hands_over(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:

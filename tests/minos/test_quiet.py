@@ -103,7 +103,7 @@ def test_hellos_come_in_time_on_a_node_whose_cores_are_all_full(rig: Rig) -> Non
     assert max(later - before for before, later in itertools.pairwise(came)) < 3 * rig.head.hello_s
 
 
-def look(*readings: Reading) -> float:
+def next_look_s(*readings: Reading) -> float:
     """Seconds until the next look at these sensors."""
 
     def read() -> Sequence[Reading]:
@@ -127,13 +127,13 @@ def look(*readings: Reading) -> float:
 def test_sensors_are_looked_at_less_often_while_they_are_cool(
     readings: tuple[Reading, ...], seconds: float
 ) -> None:
-    assert look(*readings) == seconds
+    assert next_look_s(*readings) == seconds
 
 
 @pytest.mark.root
 def test_who_looks_for_hardware_is_told_by_the_kernel() -> None:
-    """What has come is not looked for meanwhile: the clock is asked no second time, and nobody waits
-    until the end."""
+    """What has come is not looked for meanwhile: the clock is asked no second time, and nobody
+    waits until the end."""
     card, clock, began = f"lcq{os.getpid()}", iter([0.0]), time.monotonic()
     pair = ("type", "veth", "peer", "name", f"{card}p")
     with contextlib.closing(Listener()) as listener:
