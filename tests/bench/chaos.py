@@ -10,8 +10,8 @@ of nodes, of one and of many at once, order power cycles and roll an image, and 
 that a fault begins and ends (FAULTS). Then all is let come up again, and what is so is compared
 with what people were told: acknowledged changes that are lost, refused ones that are done, power
 actions done twice, nodes touched that nobody asked for, and two heads that act at once.
-`recovered_s` is from the end of a fault until a head accepts a change. Prints a table and one JSON object last; the exit status
-is 1 if anything was counted.
+`recovered_s` is from the end of a fault until a head accepts a change. Prints a table and one
+JSON object last; the exit status is 1 if anything was counted.
 """
 
 from __future__ import annotations
