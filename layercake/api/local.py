@@ -39,24 +39,27 @@ class SocketSettings(Protocol):
 
 
 def listen(settings: SocketSettings) -> socket.socket:
-    """The Unix socket, open to root and the head's user, or to the group of the settings too.
-    Raises InputError and OSError."""
+    """The Unix socket, open to root and the head's user, or to the group of the settings too. It
+    has its name once it listens: who finds it is never refused. Raises InputError and OSError."""
     path = Path(settings.socket)
     group = settings.socket_group
     owner = group_id(group) if group else None
     if not path.parent.exists():
         path.parent.mkdir(parents=True)
         path.parent.chmod(0o711)  # who may use the socket has to get there
-    path.unlink(missing_ok=True)
+    nameless = path.with_name(f".{path.name}")
+    nameless.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         os.fchmod(
             made.fileno(), 0o600
         )  # before it has a name: whatever the umask, nobody else gets in meanwhile
-        made.bind(str(path))
+        made.bind(str(nameless))
+        made.listen()
         if owner is not None:
-            os.chown(path, -1, owner)
-            path.chmod(0o660)
+            os.chown(nameless, -1, owner)
+            nameless.chmod(0o660)
+        nameless.replace(path)
     except BaseException:
         made.close()
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
@@ -47,7 +48,8 @@ class StandbyServer:
         await network.open(*own, context=pki.serving(self._authority))
 
     async def stop(self) -> None:
-        """Closes both."""
+        """Closes both. The socket's name goes, too: a head that takes over is not there yet."""
+        Path(self._settings.socket).unlink(missing_ok=True)
         for server in self._servers:
             await server.close()
 

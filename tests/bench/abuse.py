@@ -179,34 +179,23 @@ def under_attack(name: str, facts: Path) -> Iterator[None]:
 
 
 def bench(nodes: int, seconds: float, bare: bool, only: str | None = None) -> dict[str, Any]:
-    """All attacks, one after the other, or one."""
-    directory = Path(tempfile.mkdtemp(prefix="layercake-abuse-"))
-    address = "127.0.0.1" if bare else ADDRESS
-    try:
-        with head(directory, address, nodes, *(["--bare"] if bare else [])) as (facts, process):
-            told = json.loads(facts.read_text())
-            told["ports"] = [told["port"]] if bare else [told["port"], 8080, 8081]
-            facts.write_text(json.dumps(told))
-            driver = Driver(told)
-            time.sleep(0 if bare else 3.0)  # its services come up
-            found = {
-                name: in_turn(driver, process.pid, name, facts, seconds)
-                for name in ([only] if only else ATTACKS)
-            }
-            log = (directory / "head.log").stat().st_size
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    if driver.none_left:
-        raise SystemExit(
-            "all nodes have joined before the end: it takes more --nodes for so many --seconds"
-        )
-    if driver.failed:
-        print(f"{len(driver.failed)} honest requests failed, among them: {driver.failed[:5]}")
+    """All attacks, one after the other, or one; each meets a head of its own."""
+    found, failed, log = {}, [], 0
+    for name in [only] if only else ATTACKS:
+        directory = Path(tempfile.mkdtemp(prefix="layercake-abuse-"))
+        try:
+            driver, found[name] = one_attack(directory, name, nodes, seconds, bare)
+            log += (directory / "head.log").stat().st_size
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        failed += driver.failed
+    if failed:
+        print(f"{len(failed)} honest requests failed, among them: {failed[:5]}")
     attacks = {name: one for name, one in found.items() if name != CONTROL} or found
     return {
         "nodes": nodes,
         "attacks": found,
-        "failed": len(driver.failed),
+        "failed": len(failed),
         "log_bytes": log,
         "joins_per_s": round(sum(f["usual_joins_per_s"] for f in found.values()) / len(found), 1),
         "api_p99_ms": max(f["usual_api_p99_ms"] for f in found.values()),
@@ -215,11 +204,31 @@ def bench(nodes: int, seconds: float, bare: bool, only: str | None = None) -> di
     }
 
 
+def one_attack(
+    directory: Path, name: str, nodes: int, seconds: float, bare: bool
+) -> tuple[Driver, dict[str, float]]:
+    """One attack on a head. Raises SystemExit if it has too few nodes for so many seconds."""
+    address = "127.0.0.1" if bare else ADDRESS
+    with head(directory, address, nodes, *(["--bare"] if bare else [])) as (facts, process):
+        told = json.loads(facts.read_text())
+        told["ports"] = [told["port"]] if bare else [told["port"], 8080, 8081]
+        facts.write_text(json.dumps(told))
+        driver = Driver(told)
+        time.sleep(0 if bare else 3.0)  # its services come up
+        found = in_turn(driver, process.pid, name, facts, seconds)
+    if driver.none_left:
+        raise SystemExit(
+            "all nodes have joined before the end: it takes more --nodes for so many --seconds"
+        )
+    return driver, found
+
+
 def in_turn(driver: Driver, pid: int, name: str, facts: Path, seconds: float) -> dict[str, float]:
     """An attack, with and without, ROUNDS times in turn: what else goes on on the machine meets
     both."""
     with_it, without = Measured(), Measured()
     for _ in range(ROUNDS):
+        time.sleep(SETTLE_S)
         without.add(driver, pid, seconds / ROUNDS)
         with under_attack(name, facts):
             with_it.add(driver, pid, seconds / ROUNDS)
@@ -278,7 +287,7 @@ def prepare() -> None:
 def main() -> None:
     """Makes the namespace and runs the benchmark in it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=24_000)
+    parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--only", choices=sorted(ATTACKS), help="this attack alone")
     parser.add_argument(

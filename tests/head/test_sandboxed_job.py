@@ -24,7 +24,7 @@ from layercake.features.inventory.reading import MISTAKES, Readers, is_small
 from layercake.inventory.problems import InventoryErrors
 from layercake.kernel.slices import SLICE_S
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
-from layercake.moduleapi import worker_process
+from layercake.moduleapi import sandboxed_job, worker_process
 from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
 from tests.support.api import served, token
 from tests.support.world import INVENTORY, World
@@ -32,6 +32,14 @@ from tests.support.world import INVENTORY, World
 MANY = INVENTORY + '  x[0-2999]: {mac: "52:54:00:01:00:00+", ip: 10.2.0.1+}\n'
 STAYS = "tests.support.greedy_stays"
 BOUNDS = Bounds(seconds=30.0, memory=1 << 30, answer=1 << 20)
+SHORT = Bounds(seconds=3.0, memory=1 << 30, answer=1 << 20)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch, bounds: Bounds) -> None:
+    """For what never answers, the seconds of a processor are those of the clock, too."""
+    if bounds is SHORT:
+        monkeypatch.setattr(sandboxed_job, "PATIENCE", 1.0)
 
 
 def children() -> list[int]:
@@ -219,21 +227,22 @@ def test_a_comparison_lists_so_much_and_counts_the_rest() -> None:
 @pytest.mark.parametrize(
     ("module", "data", "bounds", "why"),
     [
-        ("tests.support.greedy", b"sleep", Bounds(1.0, 1 << 30, 1 << 20), "not done in 8 s"),
-        ("tests.support.greedy", b"mute", Bounds(1.0, 1 << 30, 1 << 20), "not done in 8 s"),
-        ("tests.support.greedy", b"child", Bounds(1.0, 1 << 30, 1 << 20), "not done in 8 s"),
+        ("tests.support.greedy", b"sleep", SHORT, "not done in 3 s"),
+        ("tests.support.greedy", b"mute", SHORT, "not done in 3 s"),
+        ("tests.support.greedy", b"child", SHORT, "not done in 3 s"),
         ("tests.support.greedy", b"memory", BOUNDS, "ended with status"),
         ("tests.support.greedy", b"talk", BOUNDS, "larger than 1 MiB"),
         ("tests.support.greedy", b"die", BOUNDS, "ended with status"),
         ("tests.support.greedy", b"deaf" + bytes(8 << 20), BOUNDS, "ended with status"),
     ],
 )
+@pytest.mark.usefixtures("hurried")
 async def test_a_process_that_wants_too_much_is_ended(
     module: str, data: bytes, bounds: Bounds, why: str
 ) -> None:
     before = set(children())
     with pytest.raises(OperationFailed, match=why):
-        await SandboxedJob("do it", bounds).run(module, data=data)
+        await SandboxedJob("do it", bounds, urgent=True).run(module, data=data)
     assert set(children()) == before, "nothing is left of it"
     assert not [
         p for p in Path("/proc").iterdir() if p.name.isdigit() and b"greedy-child" in _command(p)
@@ -250,18 +259,19 @@ def _command(process: Path) -> bytes:
 @pytest.mark.parametrize(
     ("data", "bounds", "why"),
     [
-        (b"sleep", Bounds(1.0, 1 << 30, 1 << 20), "not done in 8 s"),
-        (b"child", Bounds(1.0, 1 << 30, 1 << 20), "not done in 8 s"),
+        (b"sleep", SHORT, "not done in 3 s"),
+        (b"child", SHORT, "not done in 3 s"),
         (b"memory", BOUNDS, "ended with status"),
         (b"long", BOUNDS, "larger than 1 MiB"),
         (b"die", BOUNDS, "ended with status 3"),
         (b"talk", BOUNDS, "larger than 1 MiB"),
     ],
 )
+@pytest.mark.usefixtures("hurried")
 async def test_one_that_stays_and_wants_too_much_is_ended_and_the_next_question_starts_another(
     data: bytes, bounds: Bounds, why: str
 ) -> None:
-    aside, before = SandboxedJob("do it", bounds), set(children())
+    aside, before = SandboxedJob("do it", bounds, urgent=True), set(children())
     try:
         with pytest.raises(OperationFailed, match=why):
             await aside.request(STAYS, data)

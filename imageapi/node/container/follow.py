@@ -97,8 +97,8 @@ def journal(place: ExecContext, lines: int, gone: Gone) -> Iterator[bytes]:
 
     journalctl that starts before there is any journal never finds the one that journald makes then.
     So that is waited for, and all of it is given: whoever asks as a container starts has missed
-    nothing yet. A journalctl that ends before it has shown a line is started again: journald may
-    have been at its files.
+    nothing yet. A journalctl that ends, or says nothing for JOURNAL_S, before it has shown a line
+    is started again: journald may have been at its files as it looked for them.
     """
     asked = time.time()
     last: tuple[str, ...] = ("-n", str(lines))
@@ -108,8 +108,14 @@ def journal(place: ExecContext, lines: int, gone: Gone) -> Iterator[bytes]:
         last = ("-n", "all", f"--since=@{asked - JOURNAL_BEFORE_S:.0f}")
         time.sleep(JOURNAL_POLL_S)
     said = False
+    until = 0.0
+
+    def over() -> bool:
+        return gone() or not (said or time.monotonic() < until)
+
     while not said and not gone():
-        for data in lines_of(place, (*_JOURNALCTL, "-f", *last), gone):
+        until = time.monotonic() + JOURNAL_S
+        for data in lines_of(place, (*_JOURNALCTL, "-f", *last), over):
             said = True
             yield data
         if not said:
