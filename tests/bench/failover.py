@@ -265,6 +265,8 @@ def main() -> None:
         return
     if shutil.which("etcd") is None:
         raise SystemExit("cannot measure: there is no etcd; install etcd-server")
+    # A head that is installed has its modules compiled, and does not do it as it takes over.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     arguments = ["--nodes", str(options.nodes), "--rounds", str(options.rounds)]
     done = subprocess.run(
         namespace.command([sys.executable, "-m", "tests.bench.failover", "--inside", *arguments]),
