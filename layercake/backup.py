@@ -28,10 +28,11 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from layercake.base.files import write_atomic
 from layercake.features.access import tokens
+from layercake.features.heads import known
 from layercake.features.history.feature import FOLDER
 from layercake.features.history.repository import Repository, RepositoryError
 from layercake.features.releases import table as kept
-from layercake.fleet.persistence import changes, schema
+from layercake.fleet.persistence import schema
 from layercake.head import lock
 from layercake.head import settings as head_settings
 from layercake.heads.settings import HeadsSettings
@@ -259,7 +260,8 @@ def _put_in_place(files: Mapping[str, bytes], data_dir: Path, *, revoke: bool) -
             # The other heads, and their store, are newer than the backup, or gone.
             alone = msgspec.structs.replace(settings, heads=HeadsSettings())
             files = {**files, head_settings.FILE_NAME: head_settings.encode(alone)}
-            changes.forget_place(fresh / DATABASE)
+        known.forget_heads(fresh / DATABASE)
+        known.raise_epoch(fresh / DATABASE)
         if HISTORY in files:
             _unbundle(fresh / HISTORY, fresh / FOLDER)
         # The node may be somebody else's by now: a release of then erases nothing.

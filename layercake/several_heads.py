@@ -26,8 +26,8 @@ from layercake.base.files import write_atomic
 from layercake.features.heads import register
 from layercake.features.heads.join_client import join as ask_to_join
 from layercake.features.heads.joining import JoinAnswer, JoinRequest, check_name, url_of
+from layercake.features.heads.known import forget_heads
 from layercake.features.heads.register import Register
-from layercake.fleet.persistence import changes
 from layercake.guess import Given, choose, read_machine
 from layercake.head import lock, site_settings
 from layercake.head import settings as head_settings
@@ -100,7 +100,7 @@ def begin(
     heads = HeadsSettings(name=name, store=urls, prefix=prefix)
     if foreign is not None:
         _check_foreign(data_dir, heads)
-    _forget_place(data_dir)
+    _forget_heads(data_dir)
     site_settings.SiteSettings(data_dir).write()
     head_settings.save(data_dir, msgspec.structs.replace(settings, heads=heads))
     echo(f"this head is {name}, and leads when it starts again: `systemctl restart layercake`")
@@ -143,7 +143,7 @@ def end(data_dir: Path, echo: Echo) -> None:
         raise InputError("cannot end: this site has one head")
     held = lock.acquire(data_dir, "change")
     try:
-        _forget_place(data_dir)
+        _forget_heads(data_dir)
         alone = msgspec.structs.replace(settings, heads=HeadsSettings())
         head_settings.save(data_dir, alone)
         (data_dir / member.FILE).unlink(missing_ok=True)
@@ -282,13 +282,13 @@ def _copy_keys(data_dir: Path, url: str) -> None:
     asyncio.run(link.copy(url.rstrip("/"), data_dir, SharedFiles(data_dir), only="pki/"))
 
 
-def _forget_place(data_dir: Path) -> None:
-    """The database is that of no log any more. Raises InputError."""
+def _forget_heads(data_dir: Path) -> None:
+    """The database is that of a head that is alone. Raises InputError."""
     path = data_dir / head_settings.DATABASE
     if not path.exists():
         return
     try:
-        changes.forget_place(path)
+        forget_heads(path)
     except sqlite3.Error as error:
         raise InputError(f"cannot write {path}: {error}") from None
 

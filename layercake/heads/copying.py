@@ -15,6 +15,7 @@ import logging
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -100,9 +101,11 @@ class HeadLink:
         own = {one.path: one for one in (await asyncio.to_thread(files.manifest)).files}
         changed = [one for one in in_order(wanted.files) if own.get(one.path) != one]
         some = [one for one in changed if one.path.startswith(only)]
-        if not await _fetch_all(client, url, tls, data_dir, some):
+        whole = await _fetch_all(client, url, tls, data_dir, some)
+        if not whole:  # what names others is as it was, so these stay
             wanted = msgspec.structs.replace(wanted, later="")
-        gone = [] if only else await asyncio.to_thread(files.remove_others, wanted)
+        remove = partial(files.remove_others, wanted, later=whole)
+        gone = [] if only else await asyncio.to_thread(remove)
         return wanted, [one.path for one in changed] + gone
 
 
@@ -153,13 +156,13 @@ async def _fetch(
         if (data_dir / folder).is_symlink():
             raise OperationFailed(f"cannot copy {one.path}: {folder} is a symbolic link here")
         (data_dir / folder).mkdir(mode=0o700, exist_ok=True)
-    partial = place.with_name(f"{place.name[:200]}{COPYING}")
-    partial.unlink(missing_ok=True)
+    copying = place.with_name(f"{place.name[:200]}{COPYING}")
+    copying.unlink(missing_ok=True)
     digest = hashlib.sha256()
     left = one.size
     query = {"path": one.path, "sha256": one.sha256}
     mode = 0o644 if one.readable else 0o600
-    opened = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    opened = os.open(copying, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(opened, "wb") as file:
             async with client.get(
@@ -176,9 +179,9 @@ async def _fetch(
                 raise OperationFailed(f"cannot copy {one.path}: it changed on its way")
             os.fchmod(file.fileno(), mode)
             await asyncio.to_thread(os.fsync, file.fileno())
-        partial.replace(place)
+        copying.replace(place)
     finally:
-        partial.unlink(missing_ok=True)
+        copying.unlink(missing_ok=True)
 
 
 def _write(descriptor: int, piece: bytes) -> None:

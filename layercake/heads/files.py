@@ -69,6 +69,8 @@ MOST_PATH = 512
 COPYING = ".copying"
 _LAST = (".json", "/HEAD", "/packed-refs")
 """Names of files that name others."""
+_LOOSE_REFS = "/refs"
+_PACKS = "/objects/pack"
 
 
 class FileEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -120,11 +122,22 @@ def is_shared(path: str) -> bool:
 
 def in_order(files: Iterable[FileEntry]) -> list[FileEntry]:
     """The files in the order in which they are written: those that name others come last."""
+    return sorted(files, key=lambda one: (_names_others(one.path), is_later(one.path), one.path))
 
-    def names_others(path: str) -> bool:
-        return path.endswith(_LAST) or "/refs/" in path
 
-    return sorted(files, key=lambda one: (names_others(one.path), is_later(one.path), one.path))
+def _names_others(path: str) -> bool:
+    return path.endswith(_LAST) or "/refs/" in path or "/objects/info/" in path
+
+
+def _order_of_reading(path: str) -> int:
+    """Files are written while they are listed. One that names others is read before those are
+    listed, else it may name what was not there yet; git writes packed refs and packs of objects
+    before it removes the loose ones, so these are listed after the loose ones."""
+    if path.endswith(_LOOSE_REFS):
+        return 0
+    if _names_others(f"{path}/") or _names_others(path):
+        return 1
+    return 3 if path.endswith(_PACKS) else 2
 
 
 def marks(files: Iterable[FileEntry]) -> tuple[str, str]:
@@ -174,7 +187,8 @@ class SharedFiles:
         return Manifest(*marks(found), found)
 
     def _walk(self) -> Iterator[tuple[str, os.stat_result]]:
-        """The shared files that there are, in no order. What goes meanwhile is left out."""
+        """The shared files that there are, those first that name others. What goes meanwhile is
+        left out."""
         waiting = list(SHARED)
         while waiting:
             path = waiting.pop()
@@ -184,7 +198,8 @@ class SharedFiles:
             try:
                 facts = place.lstat()
                 if stat.S_ISDIR(facts.st_mode):
-                    waiting.extend(f"{path}/{below.name}" for below in place.iterdir())
+                    below = [f"{path}/{one.name}" for one in place.iterdir()]
+                    waiting += sorted(below, key=_order_of_reading, reverse=True)
                 elif stat.S_ISREG(facts.st_mode):
                     yield path, facts
             except FileNotFoundError:
@@ -203,13 +218,18 @@ class SharedFiles:
             return None
         return _Known(after.st_ino, after.st_size, after.st_mtime_ns, digest)
 
-    def remove_others(self, manifest: Manifest) -> list[str]:
-        """Removes the shared files that a manifest has not; their paths. Raises OperationFailed for
-        an empty manifest: no head has nothing."""
+    def remove_others(self, manifest: Manifest, *, later: bool = True) -> list[str]:
+        """Removes the shared files that a manifest has not; their paths. Without `later` those stay
+        that change by themselves. Raises OperationFailed for an empty manifest: no head has
+        nothing."""
         keep = {one.path for one in manifest.files}
         if not keep:
             raise OperationFailed("cannot copy the leader's files: it names none")
-        gone = [one.path for one in self.manifest().files if one.path not in keep]
+        gone = [
+            one.path
+            for one in self.manifest().files
+            if one.path not in keep and (later or not is_later(one.path))
+        ]
         for path in gone:
             (self._data_dir / path).unlink(missing_ok=True)
             for folder in (self._data_dir / path).parents:

@@ -3,9 +3,11 @@ from whom, and who might switch power when."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from layercake.base.clock import boottime
@@ -14,6 +16,10 @@ from layercake.base.lease import Lease
 GRACE_S = 0.5
 """A command was asked for so long before it is noted, at most."""
 HARM = ("off", "soft", "cycle", "reset", "on")
+SENDS = {"power-on": {"on"}, "power-off": {"off", "soft"}, "power-reset": {"off", "soft"}}
+"""Which commands an attempt at a mutation sends to a BMC."""
+CHAIN = {*SENDS, "boot-arm", "boot-wait"}
+"""The mutations of a power cycle: when one of them fails, the head starts the machine anew."""
 
 
 @dataclass
@@ -34,6 +40,17 @@ class Order:
     at: float
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt at a mutation of a node that began, or that failed, as the head that made it has
+    noted among its events; `at` is in seconds since the epoch."""
+
+    node: str
+    mutation: str
+    at: float
+    failed: bool
+
+
 class Checker:
     """Counts what must not be. `heads` are their data directories by name; `bmcs` are the nodes by
     their BMC."""
@@ -47,7 +64,9 @@ class Checker:
         self.counts: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.said: list[str] = []
-        self._since: dict[str, Counter[str]] = {}
+        self.began = time.time()
+        """When this round began, in seconds since the epoch."""
+        self._sent: dict[str, dict[str, list[float]]] = {}
 
     def watch(self, head: str, directory: Path) -> None:
         """A further head is there."""
@@ -101,8 +120,9 @@ class Checker:
     def begin_round(self) -> None:
         """Orders and commands are counted anew."""
         self.watching = True
+        self.began = time.time()
         self.orders.clear()
-        self._since.clear()
+        self._sent.clear()
 
     def command(self, head: str, what: str, bmc: str) -> None:
         """A head's powerman sends this to a BMC."""
@@ -111,7 +131,7 @@ class Checker:
         node = self._bmcs.get(bmc, bmc)
         now = boottime()
         self.counts["power commands"] += 1
-        self._since.setdefault(node, Counter())[what] += 1
+        self._sent.setdefault(node, defaultdict(list))[what].append(time.time())
         begins, ends = self._times(self._heads[head])
         if not begins <= now <= ends + GRACE_S:
             self.fault("two_at_once", f"{head} sends {what} to {node} without a lease")
@@ -127,14 +147,35 @@ class Checker:
         except (OSError, ValueError):  # it has never run
             return 0.0, 0.0
 
-    def end_round(self) -> None:
-        """No order was carried out twice, and nothing else was done."""
+    def end_round(self, attempts: Iterable[Attempt] = ()) -> None:
+        """No order was carried out twice, and nothing else was done. A command is sent again only
+        where the attempt that it was part of has failed, and another one has begun since."""
         ordered = Counter(order.node for order in self.orders)
-        for node, sent in self._since.items():
+        of_node: dict[str, list[Attempt]] = defaultdict(list)
+        for attempt in sorted(attempts, key=lambda one: one.at):
+            of_node[attempt.node].append(attempt)
+        for node, sent in self._sent.items():
             if not ordered[node]:
-                self.fault("touched", f"{node}, which nobody asked for: {dict(sent)}")
+                counts = {what: len(times) for what, times in sent.items()}
+                self.fault("touched", f"{node}, which nobody asked for: {counts}")
                 continue
-            for what, count in sent.items():
-                if count > ordered[node]:
-                    text = f"{node}: {count} times {what} for {ordered[node]} orders"
-                    self.fault("done_twice", text)
+            for what, times in sent.items():
+                again = [_begun_anew(what, *pair, of_node[node]) for pair in pairwise(times)]
+                self.counts["commands of a further attempt"] += again.count(True)
+                if again.count(False) >= ordered[node]:
+                    text = f"{node}: {len(times)} times {what} for {ordered[node]} orders"
+                    self.fault("done_twice", f"{text}, {again.count(True)} after a failure")
+
+
+def _begun_anew(what: str, first: float, second: float, attempts: Iterable[Attempt]) -> bool:
+    """Whether an attempt of the node's failed between two moments, and one that sends this command
+    has begun after it."""
+    failed = False
+    for one in attempts:
+        if not first <= one.at <= second:
+            continue
+        if one.failed:
+            failed = failed or one.mutation in CHAIN
+        elif failed and what in SENDS.get(one.mutation, ()):
+            return True
+    return False

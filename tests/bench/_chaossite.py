@@ -19,12 +19,15 @@ import aiohttp
 import yaml
 
 from layercake.base.clock import boottime
+from layercake.features.events.routes import MOST
+from layercake.fleet.events import MUTATION_STARTED
 from layercake.head.settings import FILE_NAME
+from layercake.kraken.events import MUTATION_FAILED
 from layercake.sim import site
 from layercake.sim.play import Options, build_play
 from layercake.sim.screen import Screen
 from powerman.drivers.sim import SOCKET as BMCS
-from tests.bench._chaoscheck import Checker, Order
+from tests.bench._chaoscheck import Attempt, Checker, Order
 from tests.bench._chaosmachines import (
     HEAD_BYTES,
     MEMBER_BYTES,
@@ -213,6 +216,13 @@ class Site:
                     return said
         return None
 
+    async def wait_for(self, path: str) -> Any:
+        """What the head that serves says, as soon as one does. Raises TimeoutError."""
+        async with asyncio.timeout(UP_S):
+            while (said := await self.get(path)) is None:
+                await asyncio.sleep(AGAIN_S)
+        return said
+
     async def all_up(self) -> bool:
         """Whether all nodes run what is wanted."""
         status = await self.get("/v1/status")
@@ -302,9 +312,7 @@ class Site:
 
     async def values(self) -> dict[str, str]:
         """What the registers are now. Raises TimeoutError."""
-        async with asyncio.timeout(UP_S):
-            while (said := await self.get("/v1/inventory/show")) is None:
-                await asyncio.sleep(AGAIN_S)
+        said = await self.wait_for("/v1/inventory/show")
         nodes = yaml.safe_load(said["yaml"])["nodes"] if "yaml" in said else said["nodes"]
         found = {
             name: str(entry.get("kernel_args", "")) if isinstance(entry, dict) else ""
@@ -314,6 +322,18 @@ class Site:
         if len(group) > 1:
             self.checker.fault("lost", f"a change of many is done in part: {sorted(group)}")
         return {**found, "many": group.pop()}
+
+    async def attempts(self) -> list[Attempt]:
+        """The attempts at mutations that heads have begun in this round, and those that failed."""
+        found = []
+        for kind in (MUTATION_STARTED, MUTATION_FAILED):
+            query = f"kind={kind}&from={self.checker.began}&limit={MOST}"
+            said = await self.wait_for(f"/v1/events?{query}")
+            found += [
+                Attempt(one["node"], one["data"]["mutation"], one["at"], kind is MUTATION_FAILED)
+                for one in said["events"]
+            ]
+        return found
 
     async def accepts(self) -> bool:
         """Whether a head accepts a change."""
@@ -341,5 +361,5 @@ class Site:
         await self.until(self.all_follow, "all heads follow")
         await self.until(self.all_up, "all nodes are up")
         self.checker.seen(await self.values())
-        self.checker.end_round()
+        self.checker.end_round(await self.attempts())
         return recovered

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from layercake.base.clock import boottime
 from layercake.base.lease import Lease
 from layercake.heads.member import PROGRAM
 from layercake.sim import namespace
-from tests.bench._chaoscheck import Checker, Order
+from tests.bench._chaoscheck import Attempt, Checker, Order
 
 LIMIT_S = 300.0
 FAULTS = ("kill_leader", "lose_answers")
@@ -79,6 +80,49 @@ def test_a_checker_finds_power_actions_that_nobody_ordered_or_that_come_twice(
     checker.command("head1", "on", "bmc2")
     checker.end_round()
     assert checker.faults == {"done_twice": 1, "touched": 1}
+
+
+@pytest.mark.parametrize(
+    ("between", "found"),
+    [
+        (["boot-wait failed", "power-reset"], {}),
+        (["power-off failed", "power-reset"], {}),
+        ([], {"done_twice": 1}),
+        (["power-reset"], {"done_twice": 1}),
+        (["boot-wait failed"], {"done_twice": 1}),
+        (["power-reset", "boot-wait failed"], {"done_twice": 1}),
+        (["boot-wait failed", "power-on"], {"done_twice": 1}),
+        (["image-start failed", "power-reset"], {"done_twice": 1}),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_a_checker_tells_a_further_attempt_from_an_action_that_is_done_twice(
+    checker: Checker, between: list[str], found: dict[str, int]
+) -> None:
+    checker.orders.append(Order("n1", boottime()))
+    attempts = [Attempt("n1", "power-off", time.time(), failed=False)]
+    checker.command("head1", "off", "bmc1")
+    for text in between:
+        mutation, _, failed = text.partition(" ")
+        attempts.append(Attempt("n1", mutation, time.time(), failed=bool(failed)))
+        attempts.append(Attempt("n2", "boot-wait", time.time(), failed=True))
+    checker.command("head1", "off", "bmc1")
+    attempts.append(Attempt("n1", "boot-wait", time.time(), failed=True))
+    checker.end_round(attempts)
+    assert checker.faults == found
+
+
+def test_a_checker_finds_an_action_that_a_further_attempt_does_twice(checker: Checker) -> None:
+    checker.orders.append(Order("n1", boottime()))
+    checker.command("head1", "on", "bmc1")
+    failed = Attempt("n1", "boot-wait", time.time(), failed=True)
+    again = Attempt("n1", "power-on", time.time(), failed=False)
+    checker.command("head1", "on", "bmc1")
+    checker.end_round([failed, again])
+    assert not checker.faults
+    checker.command("head1", "on", "bmc1")
+    checker.end_round([failed, again])
+    assert checker.faults == {"done_twice": 1}
 
 
 def test_a_checker_finds_two_heads_that_act_at_once(checker: Checker) -> None:

@@ -4,9 +4,10 @@ the way."""
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -140,6 +141,34 @@ def _manifest(*files: FileEntry) -> Manifest:
 def test_a_list_that_cannot_be_used_is_refused(manifest: Manifest, why: str) -> None:
     with pytest.raises(OperationFailed, match=why):
         check(manifest)
+
+
+@pytest.mark.parametrize("backwards", [False, True], ids=["as-they-are", "backwards"])
+@pytest.mark.parametrize("when", ["objects", "refs", "", "objects/ab", "objects/pack"])
+def test_what_is_committed_while_files_are_listed_is_listed_whole_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backwards: bool, when: str
+) -> None:
+    repository = tmp_path / "inventory.git"
+    old, new = (repository / f"objects/{name}/1" for name in ("ab", "cd"))
+    for path in (old, repository / "refs/heads/main", repository / "objects/pack/1.pack"):
+        path.parent.mkdir(parents=True)
+        path.write_text("ab")
+    listed = Path.iterdir
+
+    def list_and_commit(directory: Path) -> Iterator[Path]:
+        found = sorted(listed(directory), reverse=backwards)
+        if directory == repository / when and not new.exists():
+            new.parent.mkdir()
+            new.write_text("cd")
+            (repository / "refs/heads/main").write_text("cd")
+        return iter(found)
+
+    monkeypatch.setattr(Path, "iterdir", list_and_commit)
+    files = {one.path: one for one in SharedFiles(tmp_path).manifest().files}
+    assert new.exists()
+    committed = hashlib.sha256(b"cd").hexdigest()
+    names_new = files["inventory.git/refs/heads/main"].sha256 == committed
+    assert not names_new or "inventory.git/objects/cd/1" in files
 
 
 def test_nothing_is_removed_by_an_empty_list(tmp_path: Path) -> None:
@@ -325,9 +354,13 @@ async def test_what_changes_by_itself_on_its_way_comes_later_and_is_no_trouble(
     (heads.here / "secrets/new").write_text("x")
     await heads.leader.publish(heads.term)
     newest.write_text("two, which is longer")
+    own = heads.there / "inventory.git/objects/ab/cdef"
+    own.parent.mkdir(parents=True)
+    own.write_text("what the follower's own branch has")
     await heads.follower.follow(heads.url)
     assert heads.follower.mark == heads.leader.mark
     assert (heads.there / "secrets/new").exists()
+    assert own.exists(), "the branch is as it was, and whole"
     await heads.leader.publish(heads.term)
     await heads.follower.follow(heads.url)
     assert _content(heads.there) == _content(heads.here)

@@ -103,6 +103,11 @@ class SiteOfHeads:
         process.send_signal(number)
         process.wait()
 
+    @property
+    def processes(self) -> list[str]:
+        """What was started and not ended by `kill`: "NAME.serve", "NAME.store"."""
+        return list(self._processes)
+
     def runs(self, which: str) -> bool:
         """Whether a process of `start` still runs."""
         return self._processes[which].poll() is None

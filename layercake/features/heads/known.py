@@ -4,14 +4,18 @@ removed. Nodes find the next one by that, also if it has come up while they were
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
 from layercake.base.clock import Clock
 from layercake.features.heads.troubles import Trouble, Troubles, roles, troubles_of
 from layercake.fleet import events
+from layercake.fleet.persistence import changes
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.site_heads import SiteHead, SiteHeads
 from layercake.fleet.store import Store
@@ -22,12 +26,36 @@ from layercake.kraken.errors import LayercakeError
 log = logging.getLogger("layercake.heads")
 DOCUMENT = "heads/known"
 EPOCH = "heads/epoch"
+RESTORED = 1 << 16
+"""So many heads at most have begun to lead between a backup and its restore."""
 LOOK_S = 2.0
 """Seconds between two looks: each asks every member of the store."""
 _FREE = "see that nobody else has it, or take it out of config.yaml and restart the heads"
 
 
 ALONE = HeadsShown("", "", 0, 0, [], [])
+
+
+def forget_heads(path: Path) -> None:
+    """A database, which no other head writes, is that of a head that is alone: it is of no log any
+    more, and the other heads of before are gone. Raises sqlite3.Error."""
+    changes.forget_place(path)
+    with contextlib.closing(sqlite3.connect(path, timeout=10.0)) as db:
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'documents'").fetchone():
+            db.execute("DELETE FROM documents WHERE key = ?", (DOCUMENT,))
+            db.commit()
+
+
+def raise_epoch(path: Path) -> None:
+    """A database is that of a backup: other heads may have led since, and nodes refuse the epochs
+    before theirs. The next one is above all of them. Raises sqlite3.Error."""
+    with contextlib.closing(sqlite3.connect(path, timeout=10.0)) as db:
+        row = db.execute("SELECT data FROM documents WHERE key = ?", (EPOCH,)).fetchone()
+        if row is not None:
+            epoch = max(int(row[0]), changes.epoch(db)) + RESTORED
+            db.execute("UPDATE documents SET data = ? WHERE key = ?", (str(epoch).encode(), EPOCH))
+            changes.set_epoch(db, epoch)
+            db.commit()
 
 
 class KnownHeads:
