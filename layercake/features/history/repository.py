@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from layercake.base.clock import show_time
+
 BRANCH = "refs/heads/main"
 _TIMEOUT_S = 110.0
 _SETTINGS = {
@@ -41,7 +43,7 @@ class Unusable(RepositoryError):
 
 
 class NoSuchRevision(Exception):
-    """There is no such revision."""
+    """There is no such revision; the text says why not, if more is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,9 @@ class Repository:
             raise NoSuchRevision
         if revision.startswith("@"):
             found = self.run("rev-list", "-1", f"--before={revision} +0000", BRANCH)
+            if not found:
+                first = self.run("log", "--max-parents=0", "--format=%at", BRANCH).split()[-1]
+                raise NoSuchRevision(f"the history begins at {show_time(float(first))}")
         else:
             try:
                 found = self.run(
