@@ -208,7 +208,8 @@ class ManagedBmc:
         while (wait := self.breaker.wait_s(self.clock.now())) > 0:
             if self.clock.now() + wait >= until:
                 why = self.outage.why if self.outage else "too many operations at once"
-                raise Unreachable(f"{why}; it is left alone and tried again in {wait:.0f} s")
+                hint = f"it is left alone, and asked again in {wait:.0f} s"
+                raise Unreachable(why, hint=hint)
             await self.clock.sleep(wait)
 
     def missed(self, error: LayercakeError) -> None:

@@ -198,13 +198,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage(app: App, error: click.UsageError) -> int:
+    hint = _meant(getattr(error, "command_name", ""))  # of click's NoSuchCommand alone
     if app.out.json:
-        app.out.document(
-            {"error": error.format_message(), "hint": error.ctx.get_usage() if error.ctx else ""}
-        )
+        usage = error.ctx.get_usage() if error.ctx else ""
+        app.out.document({"error": error.format_message(), "hint": hint or usage})
     else:
         error.show()
+        if hint:
+            app.out.note(f"hint: {hint}")
     return BAD_INPUT
+
+
+def _meant(word: str) -> str:
+    """Which commands somebody may have meant who typed a word that is none."""
+    if not word:
+        return ""
+    from layercake.cli.similar import similar
+
+    return " or ".join(f"`{command}`" for command in similar(cli, word))
 
 
 def _fail(app: App, error: LayercakeError) -> int:

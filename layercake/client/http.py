@@ -223,15 +223,17 @@ def unreachable(target: Target, error: Exception) -> Unreachable:
     return Unreachable(f"cannot reach the head at {target.where}: {reason}", hint=hint)
 
 
-def path_segment(name: str) -> str:
-    """A name as one segment of a path. Raises InputError for what no name can be: it must not reach
-    another route."""
+def path_segment(name: str, hint: str = "give one name, and no range") -> str:
+    """A name as one segment of a path. Raises InputError, with `hint`, for what no name can be: it
+    must not reach another route."""
     if (
         not name
         or not all(c.isascii() and (c.isalnum() or c in "._:-") for c in name)
         or name in (".", "..")
     ):
-        raise InputError(f"cannot use {name!r} as a name: letters, digits and . _ - : make a name")
+        raise InputError(
+            f"cannot use {name!r} as a name: letters, digits and . _ - : make a name", hint=hint
+        )
     return name
 
 

@@ -174,3 +174,33 @@ def test_failures_are_the_right_errors() -> None:
     assert type(error_from_response(400, b'{"error": "x", "hint": null}')) is InputError
     assert type(error_from_response(404, b'{"error": "x"}')) is NotFound
     assert type(error_from_response(500, b"")) is OperationFailed
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("exec",), "`layercake node exec`"),
+        (("node", "cycle", "n0"), "`layercake power cycle`"),
+        (("statsu",), "`layercake status`"),
+        (("node", "mantenance"), "`layercake node maintenance`"),
+        (("drain", "n0"), "`layercake node maintenance begin`"),
+        (("undrain",), "`layercake node maintenance end`"),
+    ],
+    ids=str,
+)
+def test_a_word_that_is_no_command_names_those_that_may_be_meant(
+    run: Run, words: tuple[str, ...], meant: str
+) -> None:
+    result = run(*words)
+    assert result.code == 2 and meant in result.err.splitlines()[-1]
+
+
+def test_a_word_that_nothing_is_like_has_no_hint(run: Run) -> None:
+    result = run("xyzzy")
+    assert result.code == 2 and "hint" not in result.err
+
+
+@pytest.mark.parametrize("names", ["n[0-3]", "@rack7", "n0,n1"])
+def test_many_nodes_are_explained_by_another_command(run: Run, names: str) -> None:
+    result = run("node", "explain", names)
+    assert result.code == 2 and f"`layercake explain '{names}'`" in result.err

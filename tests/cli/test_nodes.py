@@ -422,6 +422,16 @@ def test_a_roll_does_not_wait_for_nodes_that_are_wanted_off(run: Run, full: Cann
     assert "n0: wanted off" in result.err
 
 
+def test_a_node_that_is_passed_over_is_not_said_to_run_the_image_later(
+    run: Run, full: CannedApi
+) -> None:
+    full.snapshots = [[node_view(wanted="off", goal={"power": "OFF"}, state={"power": "OFF"})]]
+    passed_over = [{"node": "n0", "why": "in maintenance by ann"}]
+    full.answers["POST /v1/images/roll"] = (200, {"nodes": [], "passed_over": passed_over})
+    result = run("image", "roll", "n0", "debian")
+    assert "n0: passed over" in result.err and "wanted off" not in result.err
+
+
 def test_graph_goes_to_a_file(run: Run, full: CannedApi, tmp_path: Path) -> None:
     target = tmp_path / "g.dot"
     assert run("graph", "--output", str(target)).code == 0

@@ -49,7 +49,7 @@ def rolls(head: CannedApi) -> CannedApi:
         {
             "POST /v1/rolls": (200, {"roll": view("staging")}),
             "GET /v1/rolls/3": show,
-            "GET /v1/rolls": (200, {"rolls": [view(), view("done", id=2)]}),
+            "GET /v1/rolls": (200, {"rolls": [view(), view("done", id=2, ended=1700000072.0)]}),
             "POST /v1/rolls/3/pause": (200, {"roll": view("paused", reason="paused by ann")}),
         }
     )
@@ -148,6 +148,8 @@ def test_status_lists_and_shows(rolls: CannedApi, run: Run) -> None:
         ["3", "rolling"],
         ["2", "done"],
     ]
+    took = listed.out.index("TOOK")
+    assert [line[took:].strip() for line in listed.out.splitlines()[1:]] == ["-", "72s"]
     assert json.loads(run("roll", "status", "--json").out)["rolls"][0]["id"] == 3
     assert run("roll", "status", "3", "--follow").code == 0
     assert run("roll", "status", "9").code == 2

@@ -58,6 +58,7 @@ OTHERS: dict[str, set[str]] = {  # what else stands on a storey, and is no noun
         "watch",
         "docs",
         "shell_groups",
+        "similar",
     }
 }
 

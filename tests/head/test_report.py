@@ -56,7 +56,7 @@ async def test_it_says_what_happened_since_yesterday(world: World) -> None:
     assert told["security"] == [("join.refused", 1, {"n0": 1})] and told["warned"] == [
         ("files.failed", 1, {"n0": 1})
     ]
-    assert ("desired.state", 1, {}) in told["changed"] and "mutation.done" not in str(told)
+    assert ("desired.state", 1, {"n0": 1}) in told["changed"] and "mutation.done" not in str(told)
     assert sum(found["nodes"].values()) == 2 and found["until"] - found["since"] == DAY
     line = found["sections"]["failed"][0]
     assert (

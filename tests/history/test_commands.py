@@ -177,3 +177,15 @@ async def test_many_nodes_are_labelled_in_one_change_or_none_is(site: Site, run:
     assert said.strip() == "n[0-1]"
     code, said = await run("node", "set", "n[0-1]", "labels.rack=r7")
     assert code == 0 and said == "n[0-1] has that already\n"
+
+
+async def test_what_was_before_the_history_is_refused_with_where_it_begins(
+    site: Site, run: Run
+) -> None:
+    await run("node", "set", "n0", "kernel_args=debug")
+    code, said = await run("inventory", "diff", "1970-01-01T00:00Z")
+    assert code == 2 and "the history begins at 1970-01-12" in said
+    code, said = await run("inventory", "log")
+    first = said.split("\n")[-2].split()[0]
+    code, said = await run("inventory", "revert", first, "--plan")
+    assert code == 2 and "it is the first, and nothing was before it" in said

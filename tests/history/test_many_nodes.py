@@ -53,3 +53,10 @@ def test_a_log_names_no_nodes_without_end(
     names = ["n0", "n1", "n2", "n3"]
     found = reading.log(repository, {"nodes": names, "limit": 30, "bound": True})
     assert [change["what"] for change in found] == ["change n[0-3]"]
+
+
+def test_the_same_files_are_at_a_commit_however_many_are_asked_for(repository: Repository) -> None:
+    few = [normal.path_of(name) for name in ("n1", "n9", "n3")]
+    found = repository.at("HEAD~3", few)
+    assert list(found) == [few[0], few[2]]
+    assert repository.at("HEAD~3", [*few, *map(normal.path_of, OTHERS)]) == found

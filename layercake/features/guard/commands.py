@@ -143,7 +143,7 @@ def maintenance() -> None:
     "--for", "for_", default="", help="How long: 90s, 30m, 4h, 2d. Without it, until it is ended."
 )
 def begin(app: App, nodes: str, reason: str, for_: str) -> Answer:
-    """Begin the maintenance of the nodes of RANGE."""
+    """Begin the maintenance of the nodes of RANGE: drain them."""
     body = {
         "range": nodes,
         "reason": reason,
@@ -156,7 +156,8 @@ def begin(app: App, nodes: str, reason: str, for_: str) -> Answer:
 @command(maintenance)
 @nodes_argument
 def end(app: App, nodes: str) -> Answer:
-    """End the maintenance of the nodes of RANGE. Those that were switched off stay off."""
+    """End the maintenance of the nodes of RANGE: give them back, or undrain them. Those that were
+    switched off stay off."""
     answer = app.head.post("/v1/maintenance/end", {"range": nodes, "by": current_user()})
     lines = [f"back from maintenance: {fold(answer['nodes'])}"]
     if off := fold(answer.get("off") or ()):

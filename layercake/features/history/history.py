@@ -101,7 +101,7 @@ class Repositories:
         found = await asyncio.to_thread(msgspec.msgpack.decode, raw, type=Answer)
         if found.missing:
             raise NotFound(
-                "cannot find the revision: the history has none such",
+                f"cannot find the revision: {found.error or 'the history has none such'}",
                 hint="`layercake inventory log` lists them",
             )
         if found.error:

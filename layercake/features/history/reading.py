@@ -221,7 +221,7 @@ def undoing(repository: Repository, options: Options) -> dict[str, Any]:
     since = options.get("since") or ""
     before = repository.resolve(since) if since else repository.parent(commit)
     if not before:
-        raise NoSuchRevision  # before the first there is none
+        raise NoSuchRevision("it is the first, and nothing was before it")
     head = repository.head()
     changed = repository.changed(before, commit)
     old, new = _both(repository, changed)

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from layercake.base.clock import show_time
+
 BRANCH = "refs/heads/main"
 _TIMEOUT_S = 110.0
 _SETTINGS = {
@@ -25,6 +27,9 @@ _SETTINGS = {
     "fastimport.unpackLimit": "100",
     "core.compression": "1",
 }
+_MANY = 1000
+"""Of more files of a commit, the list of all is read faster: git looks up each by itself from the
+root."""
 _HASH = re.compile(r"[0-9a-f]{40}")
 
 
@@ -38,7 +43,7 @@ class Unusable(RepositoryError):
 
 
 class NoSuchRevision(Exception):
-    """There is no such revision."""
+    """There is no such revision; the text says why not, if more is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,9 @@ class Repository:
             raise NoSuchRevision
         if revision.startswith("@"):
             found = self.run("rev-list", "-1", f"--before={revision} +0000", BRANCH)
+            if not found:
+                first = self.run("log", "--max-parents=0", "--format=%at", BRANCH).split()[-1]
+                raise NoSuchRevision(f"the history begins at {show_time(float(first))}")
         else:
             try:
                 found = self.run(
@@ -220,7 +228,8 @@ class Repository:
         wanted = list(dict.fromkeys(h for h in hashes if h))
         if not wanted:
             return {}
-        raw = self.run("cat-file", "--batch", data="".join(f"{h}\n" for h in wanted).encode())
+        asked = "".join(f"{h}\n" for h in wanted).encode()
+        raw = self.run("cat-file", "--batch", "--buffer", data=asked)
         found = {}
         at = 0
         for one in wanted:
@@ -237,9 +246,11 @@ class Repository:
         """The hashes of these files in a commit, as far as they are there."""
         if not commit or not paths:
             return {}
-        raw = self.run(
-            "cat-file", "--batch-check", data="".join(f"{commit}:{p}\n" for p in paths).encode()
-        )
+        if len(paths) > _MANY:
+            whole = self.tree(commit)
+            return {path: whole[path] for path in paths if path in whole}
+        asked = "".join(f"{commit}:{p}\n" for p in paths).encode()
+        raw = self.run("cat-file", "--batch-check", data=asked)
         found = {}
         for path, line in zip(paths, raw.decode().splitlines(), strict=True):
             words = line.split()

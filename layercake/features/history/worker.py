@@ -54,8 +54,8 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came of it; or `error`: git's own words, or `missing`: the revision that there is
-    not."""
+    """What came of it; or `error`: git's own words; or `missing`: there is no such revision, and
+    `error` says why not, if more is known."""
 
     found: Any = None
     error: str = ""
@@ -183,8 +183,8 @@ def answer(data: bytes) -> bytes:
             found = Answer(writing[question.ask](question))
         else:
             found = Answer(reading.ASKED[question.ask](repository, question.options))
-    except NoSuchRevision:
-        found = Answer(missing=True)
+    except NoSuchRevision as none:
+        found = Answer(error=str(none), missing=True)
     except (RepositoryError, ValueError, OSError) as error:
         found = Answer(error=str(error) or type(error).__name__)
     return msgspec.msgpack.encode(found)

@@ -4,7 +4,7 @@ images_build.py."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -385,8 +385,7 @@ def _roll(app: App, asked: Mapping[str, Any], timeout: float | None) -> Answer:
     if rolls:
         followed = follow_rolls(app, rolls, timeout)
         return Answer({"names": names, **followed.document}, followed.show, followed.code)
-    waiting = _up(app, asked["range"])
-    watch = Watch([n for n in names if n in waiting], runs_wanted_images)
+    watch = Watch(_up(app, asked["range"], set(names)), runs_wanted_images)
     arrived = follow(app.head, watch, app.out, timeout)
     document = {
         "names": names,
@@ -407,10 +406,10 @@ def _note_passed_over(app: App, rows: Sequence[Mapping[str, str]]) -> None:
         app.out.note(f"{fold(names)}: passed over, {why}")
 
 
-def _up(app: App, nodes: str) -> list[str]:
-    """The nodes that are wanted up: one that is wanted off takes the new image when it boots, and
-    is not waited for."""
-    views = app.head.get("/v1/nodes", range=nodes)["nodes"]
+def _up(app: App, nodes: str, rolled: Collection[str]) -> list[str]:
+    """Those of the nodes that were `rolled` which are wanted up: one that is wanted off takes the
+    new image when it boots, and is not waited for."""
+    views = [v for v in app.head.get("/v1/nodes", range=nodes)["nodes"] if v["name"] in rolled]
     off = [v["name"] for v in views if v["wanted"] == "off"]
     if off:
         app.out.note(f"{fold(off)}: wanted off, will run it when up")

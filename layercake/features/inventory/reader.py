@@ -30,7 +30,7 @@ from layercake.fleet.table import Table
 from layercake.inventory import entry
 from layercake.inventory.entry import diff
 from layercake.inventory.problems import InventoryErrors, Problem
-from layercake.inventory.schema import Node, node_id
+from layercake.inventory.schema import Node, NodeRecords, node_id
 from layercake.kernel.slices import slowly
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.network import Network
@@ -172,8 +172,9 @@ class InventoryReader:
         """The nodes that are new or other than before, by name; those without `mac` have the cards
         that were found for them."""
         parts = self._table.parts
-        records = (Node.from_record(msgspec.msgpack.decode(r), parts) for r in told.nodes)
-        nodes = {node.name: node async for node in slowly(entry.with_ids(records, known))}
+        records = NodeRecords(parts)
+        read = (records.node(msgspec.msgpack.decode(raw)) for raw in told.nodes)
+        nodes = {node.name: node async for node in slowly(entry.with_ids(read, known))}
         given = {mac for node in nodes.values() for mac in node.macs}
         async for node in slowly([node for node in nodes.values() if not node.macs]):
             nodes[node.name] = entry.with_cards(node, known.get(node.name), given, parts)

@@ -302,7 +302,8 @@ def _container_row(view: Mapping[str, Any]) -> list[object]:
 @click.argument("name")
 def explain(app: App, name: str) -> Answer:
     """Say where the node NAME is, where it should be, what blocks it and what was tried."""
-    answer = app.head.get(f"/v1/nodes/{path_segment(name)}/explain")
+    one = path_segment(name, f"`layercake explain '{name}'` says it of several nodes")
+    answer = app.head.get(f"/v1/nodes/{one}/explain")
     return Answer(answer, lambda out: out.lines(answer["text"]))
 
 

@@ -328,13 +328,19 @@ def password(app: App, nodes: str, new: str, yes: bool) -> Answer:
 
     def show(out: Output) -> None:
         if failed:
-            out.table(
-                _PASSWORDS, [[row["node"], row["file"] or "-", row["error"]] for row in failed]
-            )
+            out.table(_PASSWORDS, _not_changed(failed))
         for text in _password_lines(rows):
             out.line(text)
 
     return Answer({"nodes": rows}, show, FAILED if failed else OK)
+
+
+def _not_changed(failed: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """The nodes whose passwords were not changed, those with one file and one reason together."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for row in failed:
+        alike.setdefault((row["file"] or "-", row["error"]), []).append(row["node"])
+    return [[fold(names), *why] for why, names in alike.items()]
 
 
 def _password_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -53,6 +53,7 @@ _LIST = (
     Column("STAGE"),
     Column("BY"),
     Column("BEGINS"),
+    Column("TOOK", right=True),
     Column("REASON", flexible=True),
 )
 _NODES = (
@@ -175,7 +176,8 @@ def status(app: App, number: int | None, everything: bool, follow: bool) -> Answ
                 r["batch"] or "-",
                 r["stage"],
                 r["by"],
-                format_time(r["at"] if r.get("starts") is None else r["starts"]),
+                format_time(_begins(r)),
+                _took(r),
                 r["reason"] or _left(r).removeprefix(", "),
             ]
             for r in answer["rolls"]
@@ -272,6 +274,17 @@ def roll_line(view: Roll) -> str:
     if view["state"] == "scheduled":
         counts = f"{view['nodes_total']} nodes, from {format_time(view['starts'])} on"
     return f"{_where(view)}; {counts}" + (f": {view['reason']}" if view["reason"] else "")
+
+
+def _begins(view: Roll) -> float:
+    return float(view["at"] if view.get("starts") is None else view["starts"])
+
+
+def _took(view: Roll) -> str:
+    """How long a roll took that is over; "-" for one that is not, or that never began."""
+    ended = view.get("ended")
+    began = _begins(view)
+    return "-" if ended is None or ended < began else format_duration(ended - began)
 
 
 def _where(view: Roll) -> str:

@@ -89,7 +89,9 @@ def lines_of(
 async def report_view(of: Observed, census: Census, since: float, until: float) -> dict[str, Any]:
     """The report from one time to another, seconds since the epoch. Raises OperationFailed if the
     database cannot be read."""
-    found = lines_of(await of.database.history.tallies(since, until), of.table.events)
+    changed = [kind.name for kind in SECTIONS["changed"]]
+    tallies = await of.database.history.tallies(since, until, changed)
+    found = lines_of(tallies, of.table.events)
     counts = await census.counts()
     rolls = [
         roll

@@ -8,7 +8,7 @@ import asyncio
 import heapq
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +83,7 @@ class Wanted:
 class Tally:
     """The events of one kind in a time: how many, when the last was, what it said of which node,
     and how often each node had one (the head itself is ""). Nodes are counted of what is graver
-    than info, the most frequent `MOST_NODES`."""
+    than info, or named, the most frequent `MOST_NODES`."""
 
     kind: str
     severity: str
@@ -207,12 +207,13 @@ class History:
         )
         return [event_of(row[:7], security=bool(row[7])) for row in _rows(found)]
 
-    async def tallies(self, since: float, until: float) -> list[Tally]:
+    async def tallies(self, since: float, until: float, named: Collection[str] = ()) -> list[Tally]:
         """What happened between two times (seconds since the epoch), by kind, as it is in the
-        database. Raises OperationFailed."""
+        database; `named` are kinds of which nodes are counted in any case. Raises
+        OperationFailed."""
         try:
             return await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._tallies, since, until
+                self._thread, self._tallies, since, until, named
             )
         except (sqlite3.Error, msgspec.MsgspecError) as error:
             raise OperationFailed(
@@ -220,7 +221,7 @@ class History:
                 hint="see `layercake status` for the database",
             ) from None
 
-    def _tallies(self, since: float, until: float) -> list[Tally]:
+    def _tallies(self, since: float, until: float, named: Collection[str]) -> list[Tally]:
         db = self._open()
         found = []
         for table in ("events", "alarms"):
@@ -229,7 +230,7 @@ class History:
             ).fetchone()
             for kind, severity, count, last, text, node in msgspec.json.decode(kinds):
                 nodes = []
-                if severity not in ("debug", "info"):
+                if severity not in ("debug", "info") or kind in named:
                     (rows,) = db.execute(
                         _NODES.format(table=table),
                         {
