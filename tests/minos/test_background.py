@@ -98,8 +98,11 @@ def full_cores() -> Iterator[None]:
 def test_the_agent_stays_on_its_cores_and_nothing_else_does(
     rig: Rig, images: dict[str, Image]
 ) -> None:
-    begin(rig, images, minos={"cores": str(FIRST)})
+    seen = rig.directory / "task"
+    task = ["sh", "-c", f"grep Cpus_allowed_list /proc/self/status > {seen}"]
+    begin(rig, images, minos={"cores": str(FIRST)}, uinit=[{"name": "see", "run": task}])
     rig.head.wait(run_like(rig, frozenset({FIRST}), USUAL))
+    assert seen.read_text().split()[1] == format_cores(ALL)
     assert set(threads(rig.container()).values()) == {(ALL, USUAL)}
     want(rig, minos={})
     rig.head.wait(run_like(rig, ALL, USUAL))
