@@ -182,6 +182,13 @@ BUTTON = EventKind(
     "it goes off.",
 )
 
+CORES_FAILED = EventKind(
+    "node.cores-failed",
+    Severity.WARNING,
+    "The agent does not run on the cores that `minos.cores` names, as the node does not have them; "
+    "the text says on which it does. Its images are not concerned.",
+)
+
 EVENTS: tuple[EventKind, ...] = (
     NODE_API,
     NODE_API_FAILED,
@@ -217,4 +224,5 @@ EVENTS: tuple[EventKind, ...] = (
     THERMAL,
     GOVERNOR,
     BUTTON,
+    CORES_FAILED,
 )

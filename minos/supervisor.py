@@ -292,6 +292,7 @@ def main(arguments: list[str]) -> None:
             "usage: python -m minos.supervisor --run DIR [--stop-containers] -- AGENT-ARGUMENTS"
         )
     run = own_arguments[own_arguments.index("--run") + 1]
+    sys.path.insert(0, str(Path(__file__).with_name("lean")))  # as in minOS: the agent is smaller
 
     def agent() -> None:
         from layercake.node.main import main as agent_main

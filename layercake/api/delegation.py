@@ -21,7 +21,8 @@ from layercake.kraken.errors import Refused
 
 _OWN = re.compile(
     r"state|console|kernel_args|boot_timeout|remedy|adopt|priority|labels|authorized_keys"
-    r"|(?:roll|thermal|uinit|disks)\..*|files\..*\.(?:content|owner|group|mode|on_change|leave)"
+    r"|(?:roll|thermal|uinit|disks|minos)\..*"
+    r"|files\..*\.(?:content|owner|group|mode|on_change|leave)"
 )
 """The fields that say something of the node alone."""
 _NAMES = (

@@ -22,6 +22,7 @@ BUILT_IN = (
     "minos.module",
     "minos.tasks.module",
     "minos.disks.module",
+    "minos.cores.module",
     "layercake.features.rolls.module",
     "layercake.features.files.module",
     "layercake.features.machines.module",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from layercake.kraken.errors import OperationFailed
+from minos.agent.background import Background
 from minos.agent.busy import Busy, prepare
 from minos.agent.core import AgentCore, Look, Pressed
 from minos.agent.hardware import Came, Hardware
@@ -175,6 +176,7 @@ class Agent:
         self._selector.register(core.inbox.reader, selectors.EVENT_READ)
         prepare(core.config.run)
         self._busy = Busy(core.config.run, self._selector, clock, core.say)
+        self._background = Background(core.event)
         self._hardware = Hardware(core.config, core.event, core.inbox.post)
         self._swap = Swap(core.config, core.event, core.inbox.wake)
         self._work: Work | None = None
@@ -295,6 +297,7 @@ class Agent:
         busy = self._is_busy()
         if machine.value("run") == "SYNC" and machine.value("busy") != busy:
             machine.discovered({"busy": busy}, "layercake-busy said so")
+        self._background.give_way(busy == "BUSY" and not self._awaited(machine))
         machine.disks_are(self._files.disks())
         if now >= self._trim_at:
             self._trim_at = now + TRIM_EVERY
@@ -391,6 +394,7 @@ class Agent:
         )
         try:
             check(adjusted)
+            self._background.set_desired(adjusted)
             self._network.set_desired(
                 adjusted, work.session
             )  # first: images that start wait until the interfaces are there
@@ -415,6 +419,7 @@ class Agent:
             self._network.head_restarted()
             self._files.report_again()
             self._hardware.head_restarted()
+            self._background.report_again()
             if self._ntp_client is not None:
                 self._ntp_client.report_again()
             if self._thermal_monitor is not None:
@@ -429,6 +434,15 @@ class Agent:
     def _look_at_images(self) -> None:
         if self._work is not None:
             self._work.machine.images_are(self._images.state())
+
+    def _awaited(self, machine: Machine) -> bool:
+        """Whether anybody waits for what the agent does: a step of the node, a command or a
+        question of a person's, a machine that goes off."""
+        return (
+            machine.node.active is not None
+            or bool(self._document.get("requests"))
+            or self._off_at != math.inf
+        )
 
     def _is_busy(self) -> str:
         return "BUSY" if self._busy.poll() else "FREE"

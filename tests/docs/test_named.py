@@ -23,7 +23,21 @@ PAGES = [
 ]
 SLURM = {"layercake maintenance", "layercake too warm", "layercake roll N"}
 """Reasons that nodes are drained with in Slurm, not commands."""
-FILES = ("yaml", "yml", "md", "rst", "zip", "key", "log", "name", "pem", "json", "git", "bundle")
+FILES = (
+    "yaml",
+    "yml",
+    "md",
+    "rst",
+    "zip",
+    "key",
+    "log",
+    "name",
+    "pem",
+    "json",
+    "git",
+    "img",
+    "bundle",
+)
 COUNTERS = {"dhcp.repeated", "dhcp.late", "dhcp.crowded"}
 
 

@@ -59,6 +59,26 @@ def test_an_agent_at_rest_wakes_up_for_its_hellos(rig: Rig) -> None:
     assert wakeups(rig.agent) - before <= 3 * HELLOS + 2
 
 
+def anonymous_kb(pid: int) -> int:
+    """The memory that a process has for itself, its part of what it shares with others included."""
+    found = re.search(
+        r"^Pss_Anon:\s+(\d+) kB$", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M
+    )
+    assert found is not None
+    return int(found[1])
+
+
+def test_an_agent_and_its_supervisor_are_small(rig: Rig) -> None:
+    """By `minos/lean`, as in minOS. What files bring is not counted: others may have the same in
+    memory."""
+    rig.head.document = AT_REST
+    rig.start()
+    rig.head.wait_for(image="IDLE", run="SYNC")
+    hellos(rig, 8)  # its API is served by then
+    assert rig.process is not None
+    assert anonymous_kb(rig.process.pid) + anonymous_kb(rig.agent) < 18_700  # without: 19,700
+
+
 def test_hardware_that_was_found_is_told_when_it_was_written(rig: Rig) -> None:
     rig.head.hello_s = 60.0
     rig.head.document = AT_REST

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from imageapi.node.container.join import joining
 from imageapi.node.container.process import Process, alive
+from layercake.base.scheduling.threads import of_parent
 from layercake.kraken.errors import OperationFailed
 
 
@@ -39,12 +40,19 @@ def start(
     output: int = subprocess.DEVNULL,
     errors: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Starts a command; `kill` ends it with all its group. Raises OperationFailed."""
+    """Starts a command, which runs on all cores and at the usual priority, whatever the agent does;
+    `kill` ends it with all its group. Raises OperationFailed."""
     if place.process is not None and not alive(place.process):
         raise OperationFailed(f"cannot run {command[0]}: the container does not run")
     env = None if place.environment is None else dict(place.environment)
 
-    def run(enter: Callable[[], None] | None) -> subprocess.Popen[bytes]:
+    usual = of_parent()
+
+    def run(enter: Callable[[], None]) -> subprocess.Popen[bytes]:
+        def prepare() -> None:
+            usual.apply()
+            enter()
+
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -53,12 +61,12 @@ def start(
             env=env,
             start_new_session=True,
             cwd="/",
-            preexec_fn=enter,
+            preexec_fn=prepare,
         )
 
     try:
         if place.process is None:
-            return run(None)
+            return run(lambda: None)
         with joining(place.process, place.cgroup, place.namespaces, place.filter) as enter:
             return run(enter)
     except OSError as error:

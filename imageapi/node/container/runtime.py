@@ -7,6 +7,7 @@ pidfd, and may come and go.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from imageapi.node.container.process import Process, alive, ask_to_end, open_pid
 from imageapi.spec.container import ContainerSpec
 from imageapi.spec.privileges import CAPABILITIES
 from layercake.base.logs.child_output import end_of_output
+from layercake.base.scheduling.threads import of_parent
 from layercake.base.text import lines_of_proc
 from layercake.kraken.errors import OperationFailed
 
@@ -185,6 +187,8 @@ class Runtime:
             )
         pid = int(pid_file.read_text())
         (self.exits / str(pid)).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it has none of these cores, or has ended
+            of_parent().apply(pid)
         mount.without_devices(pid)
         if first:
             masks.lock(pid, bundle / "masks")

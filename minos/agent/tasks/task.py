@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from layercake.base.logs.child_output import end_of_output
+from layercake.base.scheduling.threads import of_parent
 from layercake.kraken.errors import OperationFailed
 
 TAIL = 2000
@@ -122,6 +123,7 @@ def _run(
             cwd="/",
             env={"PATH": PATH, "HOME": "/", **environment},
             start_new_session=True,
+            preexec_fn=of_parent().apply,
         )
     except OSError as error:
         raise OperationFailed(f"cannot run {command[0][:100]}: {error.strerror}") from None

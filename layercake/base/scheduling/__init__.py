@@ -1,0 +1,1 @@
+"""On which cores, and at which priority, threads run."""
