@@ -78,12 +78,10 @@ async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_v
     world: World, brief: bool
 ) -> None:
     """Time goes on between two questions, so that a word which is kept too long is seen."""
-    listing, head, record, kind = (
-        world.head.part(Listing),
-        world.head,
-        world.node("n0"),
-        Kind((), brief=brief),
-    )
+    listing = world.head.part(Listing)
+    head = world.head
+    record = world.node("n0")
+    kind = Kind((), brief=brief)
     world.clock.now = 1000.0
     still = Kind(listing.fields("name,status,state"), brief=brief)
     boots = [None, Boot(None), Boot(world.clock.now - 12.34)]
