@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 
 BLOCK = 4096
-PER_BLOCK = BLOCK // 32
 SALT = b"layercake-image"
 """The same for all images, so that the same content has the same root hash; what is signed and
 trusted is the root hash."""

@@ -1,13 +1,14 @@
 """Secrets by reference: {file: PATH} or {env: NAME}. Resolved only on the head, at use.
 
 The reference is what is stored, shown and compared; the value lives in a Secret, whose repr hides
-it.
+it. And the keys that the head's processes share (SharedKey), by which one believes another.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import hmac
 import os
 import re
 import stat
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from layercake.base.files import write_atomic
-from layercake.kraken.errors import InputError
+from layercake.kraken.errors import InputError, OperationFailed
 
 MAX_SECRET = 4096
 MAX_WHOLE = 65536
@@ -30,6 +31,7 @@ get."""
 _KEPT = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _KEPT_PREFIXES = ("LC_", "LD_", "PYTHON", "NODE_", "CEPH_", "FAKETIME")
 _NEXT = ".next"
+_KEY_BYTES = 32
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
@@ -244,6 +246,53 @@ class Vault:
         ):
             raise InputError(f"cannot write secret {ref.file}: a symbolic link is on its way")
         return path.with_name(f".{path.name}{_NEXT}")
+
+
+class SharedKey:
+    """A random key in a file for its owner alone, by which processes of one head believe what
+    others of them have signed. Whichever needs it first makes it. `what` is how errors call it."""
+
+    def __init__(self, file: Path, what: str) -> None:
+        self._file = file
+        self._what = what
+        self._key = b""
+
+    def sign(self, *lines: str) -> str:
+        """The HMAC-SHA256 of these lines, in hex. Raises OperationFailed, InputError."""
+        text = "\n".join(lines).encode("utf-8", "replace")
+        return hmac.new(self._key or self._load(), text, hashlib.sha256).hexdigest()
+
+    def matches(self, tag: str, *lines: str) -> bool:
+        """Whether a tag is what `sign` makes of these lines. Raises as that does."""
+        return hmac.compare_digest(self.sign(*lines).encode(), tag.encode("utf-8", "replace"))
+
+    def _load(self) -> bytes:
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            if not self._file.exists():
+                self._make()
+            key = self._file.read_bytes()
+        except OSError as error:
+            raise OperationFailed(
+                f"cannot use {self._what} {self._file}: {error.strerror}"
+            ) from None
+        if len(key) != _KEY_BYTES:
+            raise InputError(
+                f"cannot use {self._what} {self._file}: it is damaged", hint="delete it"
+            )
+        self._key = key
+        return key
+
+    def _make(self) -> None:
+        """The first to have it in its place wins: the file is never there without the whole key."""
+        temporary = self._file.with_name(f".{self._file.name}-{os.urandom(8).hex()}")
+        write_atomic(temporary, os.urandom(_KEY_BYTES), durable=True)
+        try:
+            os.link(temporary, self._file)
+        except FileExistsError:
+            return
+        finally:
+            temporary.unlink()
 
 
 def _sync_directory(directory: Path) -> None:

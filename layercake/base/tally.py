@@ -1,12 +1,13 @@
 """What keeps happening is told once, and then counted: a stranger who repeats himself fills no
-history and no log."""
+history and no log. What is wrong is told once, and once more when it is over (Condition)."""
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from layercake.base.quotas import RateLimiter
 
@@ -19,6 +20,53 @@ PER_S = 0.2
 """And so many a second in the long run."""
 TELL_S = 60.0
 _MOST_KINDS = 8
+
+
+class Change(enum.Enum):
+    """What is to be told of a condition."""
+
+    RAISED = "it is wrong now"
+    CLEARED = "it is well again"
+
+
+class Condition:
+    """Something that is well or not. What is wrong with it is told once, and once that it is well
+    again; with `each`, another trouble is told too. One that comes within `again_s` of the last is
+    told only if it lasts until then. `trouble` is "" while it is well, `since` when the last one
+    began. All times are seconds of the caller's clock."""
+
+    def __init__(self, again_s: float = 0.0, *, each: bool = False) -> None:
+        self.trouble = ""
+        self.since = 0.0
+        self._again_s = again_s
+        self._each = each
+        self._told = ""
+        self._told_at = float("-inf")
+
+    def update(self, trouble: str, now: float) -> Change | None:
+        """What is wrong now, "" for nothing. Says what is to be told."""
+        if trouble and not self.trouble:
+            self.since = now
+        self.trouble = trouble
+        if not trouble:
+            told = self._told
+            self._told = ""
+            return Change.CLEARED if told else None
+        if (self._told and not (self._each and trouble != self._told)) or (
+            now - self._told_at < self._again_s
+        ):
+            return None
+        self._told = trouble
+        self._told_at = now
+        return Change.RAISED
+
+    def view(self, now: float) -> dict[str, Any]:
+        """What is shown of it: {"well", "trouble", "since_s"}."""
+        return {
+            "well": not self.trouble,
+            "trouble": self.trouble,
+            "since_s": round(now - self.since, 1) if self.trouble else None,
+        }
 
 
 class Count(NamedTuple):

@@ -8,8 +8,6 @@ same way the engine is asked what it would make of an event first, and is told t
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -22,9 +20,7 @@ from layercake.fleet.store import Record, Store
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import Event
 from layercake.kraken.events import EventKind
-
-SLICE_S = 0.0015
-"""How long a change of many nodes goes on at a stretch."""
+from layercake.moduleapi.event_loop.slices import TimeSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +168,9 @@ class Transaction:
         its turn in between."""
         self._store.revision = self.revision
         self._copies.clear()  # what is not needed any more makes room for what comes
-        since = time.perf_counter()
+        turn = TimeSlice()
         while self._then:
             act, *about = self._then.popleft()
             act(*about)
-            if time.perf_counter() - since > SLICE_S:
-                await asyncio.sleep(0)
-                since = time.perf_counter()
+            if turn.used():
+                await turn.pause()

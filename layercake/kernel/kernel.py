@@ -29,8 +29,8 @@ from layercake.kernel.feature import Feature, in_order
 from layercake.kernel.lag import Lag
 from layercake.kernel.membership import Membership
 from layercake.kernel.running import RunningFeatures
-from layercake.kernel.slices import slowly
 from layercake.kraken.errors import DeclarationError
+from layercake.moduleapi.event_loop.slices import slowly
 from layercake.moduleapi.network import HeadAddress
 from layercake.modules.manual_power import ManualPower
 from layercake.modules.side import ModuleSide

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from layercake.base.histogram import Histogram
+from layercake.base.tally import Change, Condition
 from layercake.fleet import events
 from layercake.fleet.store import Store
 
@@ -37,16 +38,13 @@ _SCHEDULER = Path("/proc/thread-self/schedstat")
 
 
 class Lag:
-    """How late the loop is. `trouble` is "" while it is well."""
+    """How late the loop is."""
 
     def __init__(self) -> None:
         self.late = Histogram(BOUNDS)
         self.stood_s = 0.0
-        self.trouble = ""
+        self._condition = Condition(AGAIN_S)
         self._beats: deque[tuple[float, float]] = deque()
-        self._since = 0.0
-        self._told = False
-        self._told_at = float("-inf")
 
     def beat(self, store: Store, now: float, late: float, ran: float) -> None:
         """The loop was so many seconds late, in which the process ran, or waited for a processor,
@@ -58,6 +56,11 @@ class Lag:
         while self._beats[0][0] < now - WINDOW_S:
             self._beats.popleft()
         self._judge(store, now)
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong, "" while it is well."""
+        return self._condition.trouble
 
     @property
     def late_s(self) -> float:
@@ -72,35 +75,29 @@ class Lag:
     def view(self) -> dict[str, Any]:
         """What `layercake status` shows."""
         return {
-            "well": not self.trouble,
-            "trouble": self.trouble,
+            **self._condition.view(self._beats[-1][0] if self._beats else 0.0),
             "late_s": round(self.late_s, 3),
             "most_s": round(self.most_s, 3),
             "stood_s": round(self.stood_s, 1),
-            "since_s": round(self._beats[-1][0] - self._since, 1) if self.trouble else None,
         }
 
     def _judge(self, store: Store, now: float) -> None:
         late = self.late_s
+        trouble = ""
         if late >= LATE_S or (self.trouble and late > WELL_S):
-            self._since = self._since if self.trouble else now
-            self.trouble = (
+            trouble = (
                 f"of the last {WINDOW_S:.0f} s it was held up for {late:.0f} s, "
                 f"{self.most_s:.1f} s at once"
             )
-        else:
-            self.trouble = ""
-        if self.trouble and not self._told and now - self._told_at >= AGAIN_S:
-            self._told = True
-            self._told_at = now
+        change = self._condition.update(trouble, now)
+        if change is Change.RAISED:
             store.event(
                 None,
                 events.HEAD_SLOW,
-                f"the head is late with all that it does: {self.trouble}",
+                f"the head is late with all that it does: {trouble}",
                 data={"late_s": round(late, 1), "most_s": round(self.most_s, 1)},
             )
-        elif not self.trouble and self._told:
-            self._told = False
+        elif change is Change.CLEARED:
             store.event(None, events.HEAD_IN_TIME, "the head is in time again")
 
     async def run(self, store: Store) -> None:

@@ -29,7 +29,6 @@ from layercake.kraken.errors import WireError
 MAGIC = b"LC"
 VERSION = 1
 TAG_SIZE = 16
-KEY_SIZE = 32
 
 _HEAD = struct.Struct(">2sBB16sQ")
 _BODY = struct.Struct(">2sBB16sQQQQQ4s16s16s")

@@ -8,14 +8,11 @@ share a key in a file of the data directory.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from layercake.kraken.errors import InputError, OperationFailed, Refused
+from layercake.base.secrets import SharedKey
+from layercake.kraken.errors import Refused
 
 FILE_NAME = "discovery.key"
 LIFE_S = 1800.0
@@ -26,7 +23,7 @@ DISCOVERED = "boot.discovered"
 """The call by which the head says that a machine has reported."""
 HEARD = "boot.heard"
 """The call by which the head asks where machines were heard."""
-_KEY_BYTES = 32
+_KIND = "stranger"
 
 
 def option82(relay: str, circuit: str, remote: str) -> str:
@@ -37,66 +34,27 @@ def option82(relay: str, circuit: str, remote: str) -> str:
 
 
 class Tickets:
-    """Issues and checks. The key is made by whichever process needs it first. `wall` is in seconds
-    since the epoch."""
+    """Issues and checks. `wall` is in seconds since the epoch."""
 
     def __init__(self, directory: Path, wall: Callable[[], float]) -> None:
-        self._file = directory / FILE_NAME
+        self._key = SharedKey(directory / FILE_NAME, "the key of discovery")
         self._wall = wall
-        self._kept = b""
-
-    def _key(self) -> bytes:
-        if not self._kept:
-            try:
-                if not self._file.exists():
-                    self._make()
-                found = self._file.read_bytes()
-            except OSError as error:
-                raise OperationFailed(
-                    f"cannot use the key of discovery {self._file}: {error.strerror}"
-                ) from None
-            if len(found) != _KEY_BYTES:
-                raise InputError(
-                    f"cannot use the key of discovery {self._file}: it is damaged", hint="delete it"
-                )
-            self._kept = found
-        return self._kept
-
-    def _make(self) -> None:
-        """The first to have it in its place wins."""
-        made = self._file.with_name(f".{FILE_NAME}-{secrets.token_hex(8)}")
-        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(descriptor, secrets.token_bytes(_KEY_BYTES))
-            os.link(made, self._file)
-        except FileExistsError:
-            return
-        finally:
-            os.close(descriptor)
-            made.unlink()
-
-    def _seal(self, mac: str, address: str, until: str) -> str:
-        text = f"stranger\n{mac}\n{address}\n{until}".encode("utf-8", "replace")
-        return hmac.new(self._key(), text, hashlib.sha256).hexdigest()
 
     def issue(self, mac: str, address: str, seconds: float = LIFE_S) -> str:
         """A ticket for a card, by its MAC address in lower case, with an address. Raises
         LayercakeError."""
         until = str(int(self._wall() + seconds))
-        return f"{until}.{self._seal(mac, address, until)}"
+        return f"{until}.{self._key.sign(_KIND, mac, address, until)}"
 
     def check(self, ticket: str, mac: str, address: str) -> float:
         """For how many seconds more a ticket is good. Raises Refused."""
-        until, _, said = ticket.partition(".")
-        if not hmac.compare_digest(
-            self._seal(mac, address, until).encode(), said.encode("utf-8", "replace")
-        ):
+        until, _, tag = ticket.partition(".")
+        if not self._key.matches(tag, _KIND, mac, address, until):
             raise Refused(
                 "cannot take the report: it comes without a ticket for this card at this address"
             )
-        left = (
-            int(until) - self._wall()
-        )  # the seal is right, so it is a number that the boot service wrote
+        # The tag is right, so `until` is a number that the boot service wrote.
+        left = int(until) - self._wall()
         if left <= 0:
             raise Refused("cannot take the report: its ticket is too old")
         return left

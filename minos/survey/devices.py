@@ -16,7 +16,6 @@ _DISKS = 256
 _CARDS = 64
 _PCI = 256
 _SKIPPED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "rbd", "mtd")
-_UP = 0x1
 _DISPLAY = "0x03"
 _ACCELERATOR = "0x12"
 _FABRIC = "0x0207"

@@ -23,7 +23,6 @@ _MODULE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PARAMETER = re.compile(r"[A-Za-z0-9_.]{1,64}(=[!-~]{0,256})?")
 _TYPE = re.compile(r"[a-z0-9_.-]{1,32}")
 _OPTIONS = re.compile(r"[!-~]{1,1024}")
-ON_FAILURE = ("hold", "go-on")
 
 
 def _path(value: object) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from layercake.base.tally import Change, Condition
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.kraken.events import EventKind
 from layercake.moduleapi.service import Link
@@ -63,7 +64,7 @@ class Consoles:
         self._entries: dict[str, _Entry] = {}
         self._opening = asyncio.Semaphore(OPENING)
         self._disk = asyncio.Lock()
-        self._trouble = ""
+        self._condition = Condition()
         self._spawn(self._write_for_ever(), "writing the logs of consoles")
 
     def set(self, node: str, name: str, bmc: ManagedBmc | None) -> None:
@@ -120,7 +121,7 @@ class Consoles:
     @property
     def trouble(self) -> str:
         """Why what consoles say is not written, "" while it is."""
-        return self._trouble
+        return self._condition.trouble
 
     # -- what is kept
 
@@ -176,29 +177,28 @@ class Consoles:
                 return
             left, trouble = await asyncio.to_thread(self._logs.write, texts, len(self._entries))
             self._logs.back(left)
-        if trouble and not self._trouble:
+        before = self._condition.trouble
+        change = self._condition.update(trouble, time.monotonic())
+        if change is Change.RAISED:
             self._link.event(
                 "",
                 events.CONSOLE_LOG,
                 f"the consoles' logs are not written: {trouble}; what consoles say is lost",
             )
-        elif self._trouble and not trouble:
+        elif change is Change.CLEARED:
             self._link.event("", events.CONSOLE_LOG_BACK, "the consoles' logs are written again")
             now = time.time()
             dropped = self._logs.dropped
             self._logs.dropped = {}
             for name, size in dropped.items():
                 self._logs.add(
-                    name,
-                    f"{stamp(now)} {NOTE}about {size:,} bytes were not kept here: "
-                    f"{self._trouble}\n",
+                    name, f"{stamp(now)} {NOTE}about {size:,} bytes were not kept here: {before}\n"
                 )
-        self._trouble = trouble
 
     async def _write_for_ever(self) -> None:
         swept = time.monotonic()
         while True:
-            await asyncio.sleep(_TROUBLE_S if self._trouble else FLUSH_S)
+            await asyncio.sleep(_TROUBLE_S if self._condition.trouble else FLUSH_S)
             for entry in self._entries.values():
                 entry.console.expire()
             await self.flush()

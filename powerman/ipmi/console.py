@@ -22,7 +22,6 @@ _SESSION_INFO = 0x3D
 _USER_NAME = 0x46
 _ACTIVATE = 0x48
 _DEACTIVATE = 0x49
-_ACTIVATION = 0x4A
 _INSTANCE = 0x4B
 _OURS = bytes((rmcp.SOL, 1))  # payload type and instance
 _ENCRYPTED = b"\xc0\0\0\0"  # both ways encrypted and authenticated (table 24-2)
@@ -30,7 +29,6 @@ _ACTIVE = 0x80
 _DISABLED = 0x81
 _LIMIT = 0x82
 _NO_ENCRYPTION = 0x83
-_NOT_ACTIVE = 0x80
 _UNKNOWN = (0xC1, 0xC9, 0xCC, 0xD6)
 _BY_SESSION_ID = b"\xff"
 

@@ -16,7 +16,6 @@ from powerman.ipmi.rmcp import Malformed
 
 NACK = 0x40
 # What the BMC says in its fourth byte (table 15-2) ...
-UNAVAILABLE = 0x20
 ENDED = 0x10
 OVERRUN = 0x08
 BROKE = 0x04

@@ -22,7 +22,6 @@ _SOA_TIMES = (3600, 600, 86400)
 _CHASED = frozenset({Type.A, Type.AAAA, Type.SRV})
 _HINFO = b"\x07RFC8482\x00"
 _REVERSE_4 = "in-addr.arpa"
-_REVERSE_6 = "ip6.arpa"
 ADDRESSES = (Type.A, Type.AAAA)
 
 

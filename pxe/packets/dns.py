@@ -35,7 +35,6 @@ MAX_LABEL = 63
 POINTER = b"\xc0\x0c"
 """The question's name, in an answer."""
 IN = 1
-ANY_CLASS = 255
 _PLAIN = re.compile(rb"[A-Za-z0-9_-]+")
 _LABEL = re.compile(rb"[ -~]{1,63}")
 

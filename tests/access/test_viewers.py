@@ -6,8 +6,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -15,7 +17,7 @@ from docs.generator.interfaces import routes
 from imageapi.events import EVENTS as IMAGE_EVENTS
 from layercake.api.caller import Caller
 from layercake.features.events.views import meanings
-from layercake.features.rolls.facts import Phase
+from layercake.features.rolls.facts import Phase, document_of
 from layercake.features.rolls.manager import Rolls
 from layercake.fleet import events
 from layercake.fleet.store import Event, Interface
@@ -41,7 +43,7 @@ CANARIES = [
 """canary-output is what a container or a BMC said, canary-why the reason of a failure."""
 
 
-def plant(world: World) -> None:
+async def plant(world: World) -> None:
     """Puts the canaries where a head has such things (those of the image and the inventory are
     there)."""
     record, store, rolls = world.node(OWN), world.head.store, world.head.part(Rolls)
@@ -87,7 +89,11 @@ def plant(world: World) -> None:
     record.interfaces = (Interface("bond0", trouble="canary-why"),)
     roll = rolls.get(OWN_ROLL)
     nodes = {k: replace(n, reason="canary-why") for k, n in roll.nodes.items()}
-    rolls._rolls[OWN_ROLL] = replace(roll, state=Phase.PAUSED, reason="canary-why", nodes=nodes)
+    paused = replace(roll, state=Phase.PAUSED, reason="canary-why", nodes=nodes)
+    async with world.head.desire.transaction(revises=False) as transaction:
+        transaction.documents[document_of(paused)] = partial(msgspec.msgpack.encode, paused)
+    rolls.load()
+    assert rolls.get(OWN_ROLL).reason == "canary-why"
 
 
 async def everything(world: World, api: Any, headers: dict[str, str]) -> str:
@@ -135,7 +141,7 @@ def bmc_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_no_viewer_is_shown_a_canary_and_operators_are_shown_each(
     world: World, bmc_fails: None
 ) -> None:
-    plant(world)
+    await plant(world)
     async with served(world.head, local=False) as api:
         shown = {}
         for role in ("viewer", "operator"):

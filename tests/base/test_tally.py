@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from layercake.base.tally import FIRST_S, LONGEST_S, Tally
+from layercake.base.tally import FIRST_S, LONGEST_S, Change, Condition, Tally
 
 
 def test_the_first_is_told_and_the_rest_counted() -> None:
@@ -53,3 +53,30 @@ def test_the_first_different_ones_are_told_one_by_one() -> None:
         False,
         False,
     ]
+
+
+def test_a_trouble_is_told_once_and_its_end_once() -> None:
+    condition = Condition()
+    seen = [condition.update(trouble, at) for at, trouble in enumerate(("", "a", "b", "", ""))]
+    assert seen == [None, Change.RAISED, None, Change.CLEARED, None]
+    assert condition.since == 1.0 and not condition.trouble
+
+
+def test_another_trouble_is_told_too_where_that_is_wanted() -> None:
+    condition = Condition(each=True)
+    seen = [condition.update(trouble, at) for at, trouble in enumerate(("a", "a", "b", "b", ""))]
+    assert seen == [Change.RAISED, None, Change.RAISED, None, Change.CLEARED]
+    assert condition.since == 0.0, "it was not well in between"
+
+
+def test_what_comes_and_goes_is_told_when_it_lasts() -> None:
+    condition = Condition(60.0)
+    assert condition.update("a", 0.0) is Change.RAISED
+    assert condition.update("", 5.0) is Change.CLEARED
+    assert condition.update("a", 10.0) is None and condition.trouble == "a"
+    assert condition.view(15.0) == {"well": False, "trouble": "a", "since_s": 5.0}
+    assert condition.update("", 20.0) is None, "its beginning was not told"
+    assert condition.update("a", 50.0) is None
+    assert condition.update("a", 60.0) is Change.RAISED
+    assert condition.update("", 61.0) is Change.CLEARED
+    assert condition.view(62.0) == {"well": True, "trouble": "", "since_s": None}

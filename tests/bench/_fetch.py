@@ -101,7 +101,10 @@ class Tftp:
         ]
         self._packet = b"\0\1" + b"".join(word.encode() + b"\0" for word in words)
         self._peer, self._ask = (ADDRESS, ask.port), ask
-        self._window, self._in_window, self._last, self._size = 1, 0, 0, 0
+        self._window = 1
+        self._in_window = 0
+        self._last = 0
+        self._size = 0
         self._began = time.monotonic()
         self._say()
 
@@ -152,13 +155,11 @@ class Tftp:
 
 def fetch(asks: Iterator[Ask], make: Callable[[Ask], Http | Tftp], at_once: int) -> dict[str, Any]:
     """All of them, so many at a time."""
-    selector, live, done, size, started = (
-        selectors.DefaultSelector(),
-        set[Http | Tftp](),
-        0,
-        0,
-        time.monotonic(),
-    )
+    selector = selectors.DefaultSelector()
+    live = set[Http | Tftp]()
+    done = 0
+    size = 0
+    started = time.monotonic()
     why: dict[str, int] = {}
 
     def ended(one: Http | Tftp, got: Got) -> None:

@@ -37,7 +37,12 @@ from tests.support.minibmc import MiniBmc
 from tests.support.minisol import MiniSol
 from tests.support.site import site
 
-CONSOLES, LINES, LINE, EACH_S, BURST, ROUNDS = 200, 300, 80, 0.1, 5, 3
+CONSOLES = 200
+LINES = 300
+LINE = 80
+EACH_S = 0.1
+BURST = 5
+ROUNDS = 3
 _LIMIT_S = 120.0
 
 

@@ -39,7 +39,10 @@ from tests.support.dashboard import Look, chromium, looking
 from tests.support.world import World
 
 NODES, COLD = 10_000, 3
-SAMPLES, PAGES, CHANGES, SECONDS = 200, 50, 1000, 10.0
+SAMPLES = 200
+PAGES = 50
+CHANGES = 1000
+SECONDS = 10.0
 STEP_S = 0.02
 OWN = {"X-Layercake": "1"}
 CHANGE: dict[aiohttp.ClientSession, str] = {}
@@ -51,12 +54,10 @@ class Fleet:
     that their colour is another."""
 
     def __init__(self, world: World, count: int) -> None:
-        self._world, self._names, self._at, self._busy = (
-            world,
-            [f"n{i:05d}" for i in range(count)],
-            0,
-            False,
-        )
+        self._world = world
+        self._names = [f"n{i:05d}" for i in range(count)]
+        self._at = 0
+        self._busy = False
         for name in self._names:
             world.attach(name)
             self.say(name)

@@ -39,7 +39,11 @@ from tests.bench._lab import (
 )
 from tests.support.site import boot_settings
 
-NODES, ROUNDS, SECONDS, STEP, LOST = 2000, 3, 3, 1.2, 0.01
+NODES = 2000
+ROUNDS = 3
+SECONDS = 3
+STEP = 1.2
+LOST = 0.01
 FIRST = {"ours": 5000.0, "kea": 2500.0, "dnsmasq": 200.0, "slow": 1500.0}
 SLOW_US = 100.0
 MANY, CHANGED = 10_000, 200

@@ -166,12 +166,10 @@ def main() -> None:
         if shutil.which(program) is None:
             raise SystemExit(f"{program} is missing: vm-testbed/packages.txt")
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        questions, hosts, ours_at, theirs_at = (
-            Path(folder, "questions"),
-            Path(folder, "hosts"),
-            free_port(),
-            free_port(),
-        )
+        questions = Path(folder, "questions")
+        hosts = Path(folder, "hosts")
+        ours_at = free_port()
+        theirs_at = free_port()
         questions.write_text("".join(f"n{number}.{DOMAIN} A\n" for number in range(NODES)))
         hosts.write_text("".join(f"{ip(number)} n{number}.{DOMAIN}\n" for number in range(NODES)))
         Path(folder).chmod(0o755)

@@ -15,7 +15,10 @@ from typing import Any
 
 from tests.bench._lab import Lab, Server, figures, mac, need, nginx, run, until
 
-FILES, MB, SCRIPTS, ROUNDS = 50, 50, 1000, 5
+FILES = 50
+MB = 50
+SCRIPTS = 1000
+ROUNDS = 5
 PORT = 8080
 
 

@@ -47,7 +47,11 @@ class Sample:
 
 def sample(pids: Sequence[int], namespace: str) -> Sample:
     """These processes, and their namespace's packets. Raises OSError when one has ended."""
-    wakeups, cpu_ns, written, pss, threads = 0, 0, 0, 0, 0
+    wakeups = 0
+    cpu_ns = 0
+    written = 0
+    pss = 0
+    threads = 0
     for pid in pids:
         proc = Path(f"/proc/{pid}")
         for task in (proc / "task").iterdir():

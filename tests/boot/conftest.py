@@ -111,12 +111,10 @@ class Wire:
 
     def __init__(self) -> None:
         tag = secrets.token_hex(3)
-        self.head, self.client, self.head_if, self.client_if = (
-            f"bh{tag}",
-            f"bc{tag}",
-            f"vh{tag}",
-            f"vc{tag}",
-        )
+        self.head = f"bh{tag}"
+        self.client = f"bc{tag}"
+        self.head_if = f"vh{tag}"
+        self.client_if = f"vc{tag}"
 
     def up(self) -> None:
         for name in (self.head, self.client):

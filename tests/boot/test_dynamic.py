@@ -54,7 +54,10 @@ class Site:
     """A head with guests in its own network and behind a relay."""
 
     def __init__(self, state: BootState, link: FakeLink, **boot: Any) -> None:
-        self.settings, self.state, self.link, self.now = boot_settings(boot=boot), state, link, 0.0
+        self.settings = boot_settings(boot=boot)
+        self.state = state
+        self.link = link
+        self.now = 0.0
         self.guests = DynamicNetworks(self.settings)
         self.net = Common(self.settings)
         self.guests.update_network("near", NEAR, 0.0)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import enum
+import gc
+from collections import Counter
 from collections.abc import Sequence
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -164,6 +168,18 @@ def test_leases_are_taken_over_as_they_were(until: float) -> None:
     assert leased(pool, guest(3), 301.0) == 100
 
 
+def reachable(root: object) -> list[object]:
+    """All objects that are kept by one, classes and what they have left out."""
+    found: dict[int, object] = {}
+    todo = [root]
+    while todo:
+        one = todo.pop()
+        if id(one) not in found and not isinstance(one, type | ModuleType | enum.Enum):
+            found[id(one)] = one
+            todo += gc.get_referents(one)
+    return list(found.values())
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["offer", "grant", "take", "release", "decline"]),
@@ -211,9 +227,14 @@ def test_whatever_guests_do_no_address_has_two_and_none_is_lost(
         assert {one.address: one.guest for one in pool.leases(now)} == {
             a: owner for a, (owner, until) in believed.items() if until > now
         }
-        kept = [one for state in State for one in pool._in[state].values()]
-        assert len(kept) + len(pool._free) == size, "each address is in one place"
-        assert len(pool._ends) <= 4 * size + 65 and sum(map(len, pool._of.values())) <= size, (
-            "memory is bounded by the pool"
+        held = reachable(pool)
+        leases = [one for one in held if isinstance(one, Lease)]
+        assert len({one.address for one in leases}) == len(leases), "each has one place"
+        assert (
+            max(Counter(one.guest.mac for one in leases if one.guest.mac).values(), default=0)
+            <= OF_ONE_MAC
         )
-        assert all(len(own) <= OF_ONE_MAC for own in pool._of.values())
+        assert len(held) <= 40 * size + 200, "memory is bounded by the pool"
+    now += ASIDE_S + LEASE_S
+    crowd = [pool.offer(guest(1000 + number), None, now) for number in range(size + 1)]
+    assert {one.address for one in crowd if one} == set(range(100, 100 + size)), "none is lost"

@@ -50,6 +50,8 @@ class Rig:
         self.server = WebServer(app, limits, idle_s=idle_s, quick=self.answer)
 
     def answer(self, asked: PlainRequest) -> FastResponse | None:
+        if asked.path == "/bad":
+            raise RuntimeError("a bug")
         self.asked.append((asked.address, asked.path, asked.body, asked.authorization))
         return (
             FastResponse("somebody", HTTPStatus.OK, b"quick", self.count, wait=self.wait)
@@ -239,15 +241,6 @@ async def test_one_that_fails_later_ends_its_own_connection_and_no_other(
     asyncio.get_running_loop().set_exception_handler(
         lambda loop, about: failed.append(str(about.get("exception")))
     )
-    answer = rig.server._quick
-    assert answer is not None
-
-    def fails(asked: PlainRequest) -> FastResponse | None:
-        if asked.path == "/bad":
-            raise RuntimeError("a bug")
-        return answer(asked)
-
-    rig.server._quick = fails
     await waiting(rig, monkeypatch)
     bad = b"GET /bad HTTP/1.1\r\nHost: here\r\n\r\n"
     try:

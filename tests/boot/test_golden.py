@@ -115,7 +115,11 @@ class Machine:
         sock = self._socket(frame, socket.SOCK_DGRAM)
         sock.sendto(payload(frame), ("fd99::1" if frame.haslayer("IPv6") else "10.99.0.1", 69))
         data, peer = sock.recvfrom(4096)
-        first, block, window, size, options = tftp(data), 512, 1, 0, {}
+        first = tftp(data)
+        block = 512
+        window = 1
+        size = 0
+        options = {}
         if first["kind"] == "ERROR":
             return first
         if first["kind"] == "OACK":

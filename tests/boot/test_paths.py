@@ -35,13 +35,23 @@ E1000 = "01:80:86:10:0e"
 
 
 @pytest.fixture
+def windows() -> Windows:
+    return Windows()
+
+
+@pytest.fixture
 def tftp_files(
-    settings: Settings, node: Node, link: FakeLink, clock: FakeClock, tmp_path: Path
+    settings: Settings,
+    node: Node,
+    link: FakeLink,
+    clock: FakeClock,
+    windows: Windows,
+    tmp_path: Path,
 ) -> TftpFiles:
     (tmp_path / "set").mkdir()
     for name in ("vmlinuz", "minos.img"):
         (tmp_path / "set" / name).write_bytes(name.encode() * 1000)
-    nodes, windows = Nodes(), Windows()
+    nodes = Nodes()
     nodes.update(dataclasses.replace(node, ip="127.0.0.1", boot_set="set", secure_boot=True))
     windows.arm(NODE, TOKEN, 100.0, clock())
     windows.asked(NODE, MAC)
@@ -218,7 +228,7 @@ def test_the_card_that_ipxe_is_on_is_looked_up_in_the_boot_set(tmp_path: Path) -
 
 
 async def test_a_slow_transfer_that_gets_on_prolongs_the_boot(
-    tftp_files: TftpFiles, link: FakeLink, clock: FakeClock
+    tftp_files: TftpFiles, windows: Windows, link: FakeLink, clock: FakeClock
 ) -> None:
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
@@ -242,7 +252,6 @@ async def test_a_slow_transfer_that_gets_on_prolongs_the_boot(
         finally:
             server.close()
     assert [e[2] for e in link.events if e[1] == "boot.under-way"] == ["vmlinuz: 0.0 of 0.0 MB"]
-    windows = tftp_files._state.windows
     windows.record(NODE, Step.SCRIPT, 1000.0, {})
     assert windows.deadline(NODE, 1000.0, 30.0, 60.0, 600.0) == 1024.0 + 60.0, (
         "from the transfer's last sign of life"

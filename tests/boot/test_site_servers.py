@@ -64,12 +64,10 @@ class Segment(Wire):
     def __init__(self) -> None:
         super().__init__()
         tag = self.head[2:]
-        self.switch, self.site, self.second, self.second_if = (
-            f"bs{tag}",
-            f"bd{tag}",
-            f"b2{tag}",
-            f"v2{tag}",
-        )
+        self.switch = f"bs{tag}"
+        self.site = f"bd{tag}"
+        self.second = f"b2{tag}"
+        self.second_if = f"v2{tag}"
 
     def up(self) -> None:
         ends = (

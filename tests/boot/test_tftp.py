@@ -31,7 +31,10 @@ def rrq(*fields: bytes, op: int = 1) -> bytes:
 def receive(transfer: Transfer, window: int, lose: set[int] = frozenset()) -> tuple[bytes, int]:  # type: ignore[assignment]  # an empty default
     """A client that acknowledges whole windows; loses the packets with these running numbers.
     Returns data and packets seen."""
-    got, expected, seen, now = b"", 1, 0, 0.0
+    got = b""
+    expected = 1
+    seen = 0
+    now = 0.0
     waiting = transfer.begin(now)
     while transfer.phase is Phase.RUNNING:
         in_order = 0

@@ -275,7 +275,7 @@ async def test_a_node_that_is_gone_gives_its_console_back(room: Opened) -> None:
     async with room() as one:
         await one.reached("open")
         await one.service.node_removed("n1")
-        assert one.sol.owner == b"" and not one.bmc._keys
+        assert one.sol.owner == b"" and not one.bmc.keys
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ AT_MOST = {
     "long_functions": 0,
     "most_methods": 32,
     "most_arguments": 11,
-    "private_in_tests": 29,
+    "private_in_tests": 0,
 }
 """What the product has yet of what it should not have. A change may lower them."""
 

@@ -29,7 +29,12 @@ from tests.bench._pxe import Bench, Told
 from tests.costs.counting import Meter
 from tests.costs.paths import PLANTED, HotPath, Traffic
 
-NODES, BOOTING, EXCHANGES, REQUESTS, BLOCKS, MB = 60, 40, 20, 20, 64, 2
+NODES = 60
+BOOTING = 40
+EXCHANGES = 20
+REQUESTS = 20
+BLOCKS = 64
+MB = 2
 BLOCK, TFTP_CLIENT = 1468, 2000
 PROGRAM = "undionly.kpxe"
 WAIT_S = 30.0

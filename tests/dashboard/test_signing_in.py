@@ -72,8 +72,9 @@ async def test_a_link_of_the_command_line_signs_in_once(
 
 async def test_a_link_is_too_old_after_two_minutes(site: Site, guest: Look) -> None:
     url = await link(site)
-    wall = site.world.head.store.wall
-    site.world.head.part(Sessions)._tickets._wall = lambda: wall() + TICKET_S
+    sessions = site.world.head.part(Sessions)
+    wall = sessions.wall
+    sessions.wall = lambda: wall() + TICKET_S
     await guest.page.goto(url)
     await expect(guest.page.locator("#sign-in-why")).to_contain_text("too old")
 
@@ -143,13 +144,14 @@ async def test_an_expired_session_asks_over_the_page_and_loses_nothing(
     token = await site.token("ann", "operator")
     await guest.sign_in(token, "#/rack")
     await guest.page.fill("#where", "image=IDLE and name in n[0")
-    wall = site.world.head.store.wall
-    site.world.head.part(Sessions)._sessions._wall = lambda: wall() + LIFETIME_S
+    sessions = site.world.head.part(Sessions)
+    wall = sessions.wall
+    sessions.wall = lambda: wall() + LIFETIME_S
     dialog = guest.page.locator("dialog.sign-in")
     await expect(dialog).to_contain_text(
         "The session is over. Nothing on the page is lost.", timeout=60_000
     )
-    site.world.head.part(Sessions)._sessions._wall = wall
+    sessions.wall = wall
     await guest.page.fill("#token", token)
     await guest.page.keyboard.press("Enter")
     await expect(dialog).to_have_count(0)

@@ -20,14 +20,12 @@ from minos.erase.selection import Own
 
 MIB = 1 << 20
 SIZE = 64 * MIB
-_NVME_ADMIN, _NVME_ID, _SG_IO, _DISCARD, _ZEROOUT, _FLUSH = (
-    0xC0484E41,
-    0x4E40,
-    0x2285,
-    0x1277,
-    0x127F,
-    0x1261,
-)
+_NVME_ADMIN = 0xC0484E41
+_NVME_ID = 0x4E40
+_SG_IO = 0x2285
+_DISCARD = 0x1277
+_ZEROOUT = 0x127F
+_FLUSH = 0x1261
 
 
 @pytest.fixture

@@ -23,7 +23,10 @@ class Drives:
     """Drives that are played: `go` lets them end."""
 
     def __init__(self) -> None:
-        self.go, self.asked, self.at_once, self.most = threading.Event(), [], 0, 0  # type: ignore[var-annotated]
+        self.go = threading.Event()
+        self.asked = list[str]()
+        self.at_once = 0
+        self.most = 0
         self.fails: str = ""
 
     def __call__(self, disk: Own, tell: Callable[[int], None]) -> Drives:

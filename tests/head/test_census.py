@@ -12,6 +12,8 @@ import pytest
 from layercake.features.guard.guard import Guard
 from layercake.features.nodes.views import Status
 from layercake.features.status.views import OLD_S, PART, Census, Observed, count
+from layercake.fleet.guard_state import Verdict
+from layercake.fleet.store import Record
 from tests.support.world import INVENTORY, World
 
 
@@ -24,9 +26,16 @@ def converge(world: World) -> None:
         world.tick(1)
 
 
-def census_of(world: World, timer: Callable[[], float]) -> Census:
+def census_of(world: World, timer: Callable[[], float], looked: list[str] | None = None) -> Census:
+    """`looked` gets the ids of the nodes that are looked at."""
     head = world.head
-    return Census(head.store, head.clock, head.part(Guard).why, timer)
+
+    def why(record: Record) -> Verdict | None:
+        if looked is not None:
+            looked.append(record.node.id)
+        return head.part(Guard).why(record)
+
+    return Census(head.store, head.clock, why, timer)
 
 
 def readings(*of: float) -> Iterator[float]:
@@ -63,17 +72,9 @@ async def test_what_is_quick_is_counted_each_time(world: World) -> None:
     assert (await census.counts())[Status.CONVERGED] == before + 1
 
 
-async def test_only_those_that_changed_or_were_not_as_wanted_are_looked_at(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    census, looked = census_of(world, lambda: 0.0), list[str]()
-    look = Census._look
-
-    def seen(self: Census, key: str, now: float) -> None:
-        looked.append(key)
-        look(self, key, now)
-
-    monkeypatch.setattr(Census, "_look", seen)
+async def test_only_those_that_changed_or_were_not_as_wanted_are_looked_at(world: World) -> None:
+    looked = list[str]()
+    census = census_of(world, lambda: 0.0, looked)
     converge(world)
     assert await census.counts() == await count(world.head.part(Observed))
     looked.clear()

@@ -16,6 +16,7 @@ from layercake.features.nodes.views import node_view
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError
 from layercake.kraken.facts import Active, Quarantine
+from layercake.moduleapi.event_loop import slices
 from layercake.modules.boot_timeouts import Boot
 from tests.support.api import served
 from tests.support.world import World
@@ -77,12 +78,10 @@ async def test_whatever_the_engine_does_with_a_node_the_words_are_those_of_its_v
     world: World, brief: bool
 ) -> None:
     """Time goes on between two questions, so that a word which is kept too long is seen."""
-    listing, head, record, kind = (
-        world.head.part(Listing),
-        world.head,
-        world.node("n0"),
-        Kind((), brief=brief),
-    )
+    listing = world.head.part(Listing)
+    head = world.head
+    record = world.node("n0")
+    kind = Kind((), brief=brief)
     world.clock.now = 1000.0
     still = Kind(listing.fields("name,status,state"), brief=brief)
     boots = [None, Boot(None), Boot(world.clock.now - 12.34)]
@@ -184,9 +183,7 @@ async def test_who_asks_while_nodes_are_looked_at_waits_for_the_next_look(
 ) -> None:
     listing, head = world.head.part(Listing), world.head
     _, first = await told(world, listing)
-    monkeypatch.setattr(
-        "layercake.features.nodes.lists.listing.SLICE_S", -1.0
-    )  # others have their turn after each node
+    monkeypatch.setattr(slices, "SLICE_S", -1.0)  # others have their turn after each node
     early = asyncio.create_task(listing.news(ALL, first.change, ""))
     async with asyncio.timeout(30):
         while not listing.turn.locked():

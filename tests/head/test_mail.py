@@ -22,6 +22,7 @@ from layercake.features.webhooks.sender import Receiver
 from layercake.features.webhooks.settings import MailSettings, address, addresses, server
 from layercake.fleet import events
 from layercake.fleet.store import Event, Record
+from layercake.kernel import delivery
 from layercake.kraken.errors import OperationFailed, Unreachable
 from layercake.kraken.events import QUARANTINE_SET
 from layercake.moduleapi.fields import Mistake
@@ -40,7 +41,7 @@ nodes:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mail, "GATHER_S", 0.01)
     monkeypatch.setattr(mail, "PAUSE_S", 0.01)
-    monkeypatch.setattr(sender, "FIRST_S", 0.01)
+    monkeypatch.setattr(delivery, "FIRST_S", 0.01)
     monkeypatch.setattr(sender, "LONGEST_S", 0.05)
 
 
@@ -77,9 +78,9 @@ class Told:
         (place / "key").write_text(PASSWORD)
         vault = Vault(place.parent, {})
         store = self._world.head.store
-        delivery = Mail(self._settings, vault, "10.1.0.1", "https://head.example:8443", store.wall)
+        transport = Mail(self._settings, vault, "10.1.0.1", "https://head.example:8443", store.wall)
         receiver = Receiver(
-            "mail admins", "mail/admins", self._settings, delivery, store, self.expected
+            "mail admins", "mail/admins", self._settings, transport, store, self.expected
         )
         self._task = asyncio.create_task(receiver.run(self._world.head.database))
         await asyncio.sleep(0)

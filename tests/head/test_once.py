@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from layercake.kernel.slices import Once
+from layercake.moduleapi.event_loop.slices import Once
 
 
 class Work:

@@ -146,7 +146,10 @@ def step(world: World, number: int, mask: int, told: list[Any]) -> object:
         head.sync.probe(record, told.append)
     elif what in ("join", "end"):
         head.sync.end(record)
-        record.session, record.last_seen, record.address, record.acked = None, None, None, 0
+        record.session = None
+        record.last_seen = None
+        record.address = None
+        record.acked = 0
         if what == "join":
             record.session = Session(1 + NAMES.index(name) + 2 * number, key, "boot", world.clock())
     elif what == "wanted":

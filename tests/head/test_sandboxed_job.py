@@ -22,9 +22,9 @@ from layercake.base.process import THRESHOLDS
 from layercake.base.quotas import RateLimiter
 from layercake.features.inventory.reading import MISTAKES, Readers, is_small
 from layercake.inventory.problems import InventoryErrors
-from layercake.kernel.slices import SLICE_S
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 from layercake.moduleapi import sandboxed_job, worker_process
+from layercake.moduleapi.event_loop.slices import SLICE_S
 from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
 from tests.support.api import served, token
 from tests.support.world import INVENTORY, World

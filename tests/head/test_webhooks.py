@@ -24,6 +24,7 @@ from layercake.features.webhooks.sender import Receiver as Pager
 from layercake.features.webhooks.settings import WebhookSettings, kinds, secret, url
 from layercake.fleet import events
 from layercake.fleet.store import Event, Record
+from layercake.kernel import delivery
 from layercake.kraken.events import QUARANTINE_CLEARED, QUARANTINE_SET, EventKind
 from layercake.moduleapi.fields import Mistake
 from pxe.events import OTHER_SERVER
@@ -66,7 +67,7 @@ class Receiver:
 async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Receiver, str]]:
     monkeypatch.setattr(post, "GATHER_S", 0.01)
     monkeypatch.setattr(post, "ALERTS_GATHER_S", 0.01)
-    monkeypatch.setattr(sender, "FIRST_S", 0.01)
+    monkeypatch.setattr(delivery, "FIRST_S", 0.01)
     found, app = Receiver(), web.Application()
     app.router.add_post("/hook", found.handle)
     async with TestServer(app) as server:
@@ -91,9 +92,9 @@ class Told:
         (place / "key").write_text(SECRET)
         vault = Vault(self._world.directory / "hooks", {})
         store = self._world.head.store
-        delivery = Post(self._settings, vault, "10.1.0.1", store.wall)
+        transport = Post(self._settings, vault, "10.1.0.1", store.wall)
         webhook = Pager(
-            "webhook pager", "webhooks/pager", self._settings, delivery, store, self.expected
+            "webhook pager", "webhooks/pager", self._settings, transport, store, self.expected
         )
         self._tasks = [asyncio.create_task(webhook.run(self._world.head.database))]
         await asyncio.sleep(0)  # it begins
@@ -237,7 +238,7 @@ async def test_one_that_answers_500_for_a_day_costs_a_queue_and_hears_the_rest(
     world: World, receiver: tuple[Receiver, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, where = receiver
-    monkeypatch.setattr(sender, "FIRST_S", 0.0005)
+    monkeypatch.setattr(delivery, "FIRST_S", 0.0005)
     monkeypatch.setattr(sender, "LONGEST_S", 0.001)
     monkeypatch.setattr(sender, "MOST", 500)
     tries = round(24 * 3600 / 300)

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
-from aiohttp.typedefs import Handler
 from patience import patience
 
 from layercake.agents import pki
@@ -25,12 +24,12 @@ from layercake.heads.consoles import copies
 from layercake.heads.consoles.copies import ConsoleCopies
 from layercake.heads.consoles.pieces import GONE, Changed, CopyState, Piece, copy_state, pieces
 from layercake.heads.copying import HeadLink
-from layercake.kraken.errors import LayercakeError
 from layercake.moduleapi.web import WebServer
 from powerman.console.lines import stamp
 from powerman.console.logs import ConsoleLogs, LogLimits
+from tests.support import headroutes
+from tests.support.headroutes import ADDRESS
 
-ADDRESS = "127.0.0.1"
 LIMITS = LogLimits(each=128 << 10, all=64 << 20)
 
 
@@ -68,13 +67,8 @@ class Heads:
 
     async def serve(self, stack: contextlib.AsyncExitStack) -> None:
         """Serves the leader's logs."""
-        app = web.Application()
-        for route in ConsoleRequests(self.here, self.written_since).routes():
-            app.router.add_route(route.method, route.path, _answering(route.handler))
-        server = WebServer(app, Limits())
-        await server.open(*bound_sockets([ADDRESS], 0), context=pki.serving(self.authority))
-        stack.push_async_callback(server.close)
-        self.url = f"https://{ADDRESS}:{server.port}"
+        routes = ConsoleRequests(self.here, self.written_since).routes()
+        self.url = await headroutes.serve(stack, routes, self.authority)
 
     def write_line(self, node: str, text: str) -> None:
         """A console says something, and it is written."""
@@ -90,16 +84,6 @@ class Heads:
 def _files(directory: Path) -> dict[str, bytes]:
     found = (directory / "consoles").glob("*")
     return {path.name: path.read_bytes() for path in found}
-
-
-def _answering(handler: Handler) -> Handler:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except LayercakeError as error:
-            return web.json_response({"error": error.message}, status=403)
-
-    return answer
 
 
 async def until(what: Callable[[], bool]) -> None:

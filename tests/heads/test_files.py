@@ -13,22 +13,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from layercake.agents import pki
 from layercake.agents.pki import Authority
-from layercake.base.tcp_listener import Limits, bound_sockets
 from layercake.features.heads.node_routes import FileRequests
 from layercake.heads.copying import FILES, FileCopies, HeadLink
 from layercake.heads.files import OWN, FileEntry, Manifest, SharedFiles, check, is_shared, marks
 from layercake.heads.log import Leader, SharedLog, Term
 from layercake.heads.standby import HeadSays
-from layercake.kraken.errors import LayercakeError, OperationFailed, Refused
-from layercake.moduleapi.web import WebServer
+from layercake.kraken.errors import OperationFailed, Refused
+from tests.support import headroutes
 from tests.support.disk import nearly_full
-
-ADDRESS = "127.0.0.1"
+from tests.support.headroutes import ADDRESS
 
 
 @pytest.mark.parametrize(
@@ -211,23 +207,8 @@ class _Heads:
 
     async def serve(self, stack: contextlib.AsyncExitStack) -> None:
         """Serves the leader's files."""
-        app = web.Application()
-        for route in FileRequests(self.here, self.leader).routes():
-            app.router.add_route(route.method, route.path, _answering(route.handler))
-        server = WebServer(app, Limits())
-        await server.open(*bound_sockets([ADDRESS], 0), context=pki.serving(self.authority))
-        stack.push_async_callback(server.close)
-        self.url = f"https://{ADDRESS}:{server.port}"
-
-
-def _answering(handler: Handler) -> Handler:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except LayercakeError as error:
-            return web.json_response({"error": error.message}, status=403)
-
-    return answer
+        routes = FileRequests(self.here, self.leader).routes()
+        self.url = await headroutes.serve(stack, routes, self.authority)
 
 
 @pytest.fixture

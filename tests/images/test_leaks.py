@@ -58,12 +58,10 @@ def test_a_thousand_cycles_leak_nothing(
         before, loops = set(mount_points()), used_loops()
         node.run(spec_of(images[0], "app", stop_timeout_s=0.05))
         node.stop()
-        handles, threads, alive, groups = (
-            open_handles(),
-            threading.active_count(),
-            processes(),
-            cgroups(node),
-        )
+        handles = open_handles()
+        threads = threading.active_count()
+        alive = processes()
+        groups = cgroups(node)
         for number in range(CYCLES):
             thorough = number % 10 == 0  # mounts and a health check, which take a little longer
             spec = spec_of(

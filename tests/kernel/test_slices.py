@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from layercake.kernel.slices import SLICE_S, paced, slowly
+from layercake.moduleapi.event_loop.slices import SLICE_S, TimeSlice, in_slices, paced, slowly
 
 
 def busy() -> None:
@@ -48,3 +48,37 @@ async def test_only_what_is_within_is_paced() -> None:
     assert len(told) == 2
     await work()
     assert len(told) == 2
+
+
+async def test_others_have_their_turn_when_a_slice_is_used_up() -> None:
+    turns = list[str]()
+
+    async def other() -> None:
+        turns.append("other")
+
+    waiting = asyncio.create_task(other())
+    async for number in in_slices(range(3)):
+        turns.append(f"begins {number}")
+        if number == 1:
+            busy()
+    await waiting
+    assert turns == ["begins 0", "begins 1", "other", "begins 2"]
+
+
+async def test_what_others_do_in_between_is_not_its_own_work() -> None:
+    others = list[float]()
+
+    async def other() -> None:
+        since = time.perf_counter()
+        busy()
+        others.append(time.perf_counter() - since)
+
+    waiting = asyncio.create_task(other())
+    began = time.perf_counter()
+    turn = TimeSlice()
+    busy()
+    assert turn.used()
+    await turn.pause()
+    turn.stop()
+    assert waiting.done()
+    assert SLICE_S < turn.worked_s <= time.perf_counter() - began - others[0]

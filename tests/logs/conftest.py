@@ -17,6 +17,7 @@ from layercake.features.logs import sender
 from layercake.features.logs import sources as gather
 from layercake.features.logs.settings import LogSettings
 from layercake.features.logs.sources import Logs
+from layercake.kernel import delivery
 from tests.support.collectors import Otlp
 from tests.support.world import World, opened
 
@@ -35,7 +36,7 @@ def sending(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sending]:
     """Sends to one collector, quickly."""
     for module, name, value in (
         (sender, "GATHER_S", 0.02),
-        (sender, "FIRST_S", 0.02),
+        (delivery, "FIRST_S", 0.02),
         (sender, "LONGEST_S", 0.1),
         (gather, "LOOK_S", 0.1),
         (gather, "AGAIN_S", 0.1),

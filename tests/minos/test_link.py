@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,11 +45,29 @@ def test_after_a_word_of_the_head_the_pauses_begin_anew_even_if_the_next_attempt
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection, "to_head", lambda config, session: None)
-    found = link.HeadLink(
-        CONFIG, None, KnownHeads(CONFIG), lambda message: None, now=lambda: 0.0, jitter=lambda: 0.5
-    )
     pauses: list[float] = []
     attempts = 0
+
+    class Watched(threading.Condition):
+        """Notes for how long it is waited, and does not wait."""
+
+        def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+            if len(pauses) == 11:
+                raise Over
+            assert timeout is not None
+            pauses.append(timeout)
+            return predicate()
+
+    with monkeypatch.context() as made:
+        made.setattr(threading, "Condition", Watched)
+        found = link.HeadLink(
+            CONFIG,
+            None,
+            KnownHeads(CONFIG),
+            lambda message: None,
+            now=lambda: 0.0,
+            jitter=lambda: 0.5,
+        )
 
     def join() -> None:
         nonlocal attempts
@@ -56,14 +76,7 @@ def test_after_a_word_of_the_head_the_pauses_begin_anew_even_if_the_next_attempt
             found.pull()  # the head speaks by datagrams while its TLS does not listen yet
         raise Unreachable("nobody listens")
 
-    def wait_for(condition: object, seconds: float) -> bool:
-        if len(pauses) == 11:
-            raise Over
-        pauses.append(seconds)
-        return found._hurry
-
     monkeypatch.setattr(found, "join", join)
-    monkeypatch.setattr(found._changed, "wait_for", wait_for)
     with pytest.raises(Over):
         found.run()
     assert pauses[:9] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]

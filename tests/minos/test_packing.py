@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,13 +18,13 @@ DATA = b"layercake " * 1000
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What was really compressed."""
     found: list[bytes] = []
-    real = packing._run
+    real = subprocess.run
 
-    def counted(data: bytes, compression: str) -> bytes:
-        found.append(data)
-        return real(data, compression)
+    def counted(command: tuple[str, ...], **options: Any) -> Any:
+        found.append(options["input"])
+        return real(command, **options)
 
-    monkeypatch.setattr(packing, "_run", counted)
+    monkeypatch.setattr(subprocess, "run", counted)
     return found
 
 

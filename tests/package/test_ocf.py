@@ -18,7 +18,13 @@ from headrun import CACHE
 from layercake.debian.build import OCF_AGENT
 
 pytestmark = pytest.mark.root
-SUCCESS, FAILED, ARGUMENTS, UNIMPLEMENTED, INSTALLED, CONFIGURED, STOPPED = 0, 1, 2, 3, 5, 6, 7
+SUCCESS = 0
+FAILED = 1
+ARGUMENTS = 2
+UNIMPLEMENTED = 3
+INSTALLED = 5
+CONFIGURED = 6
+STOPPED = 7
 CONFIG = "/var/lib/layercake/config.yaml"
 ACTIONS = {"start", "stop", "monitor", "meta-data", "validate-all"}
 

@@ -46,7 +46,10 @@ def test_a_roll_keeps_its_promises(data: st.DataObject) -> None:
     found = Cluster(members, data.draw(PLANS), stages)
     kills = set(data.draw(st.lists(st.integers(0, 60), max_size=3)))
     limit = found.plan.max_unavailable
-    rounds, failing, spared, wanted = 0, 0, set[str](), set[str]()
+    rounds = 0
+    failing = 0
+    spared = set[str]()
+    wanted = set[str]()
     while not found.roll.over and found.now < 40_000:
         failed_before = "roll.rolling-back" in found.notes
         found.step(lossy=rounds in kills)

@@ -114,12 +114,10 @@ class MachineRoom:
     ) -> None:
         self.bays = {bay.name: bay for bay in bays}
         self.password = secrets.token_hex(8)
-        self._namespace, self._directory, self._head, self._authority = (
-            namespace,
-            directory,
-            head,
-            authority,
-        )
+        self._namespace = namespace
+        self._directory = directory
+        self._head = head
+        self._authority = authority
         self._socket = f"/run/{namespace}-room.sock"
         self._running = {name: _Running() for name in self.bays}
         self._children: dict[int, subprocess.Popen[bytes]] = {}

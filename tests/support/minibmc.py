@@ -53,7 +53,7 @@ class MiniBmc(asyncio.DatagramProtocol):
     forged: bytes = b""  # what somebody else sends in its name first, as refusal of each login
     commands: list[tuple[int, int]] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
-    _keys: dict[bytes, rmcp.SessionKeys] = field(default_factory=dict)
+    keys: dict[bytes, rmcp.SessionKeys] = field(default_factory=dict)
     _shakes: dict[bytes, rmcp.Handshake] = field(default_factory=dict)
 
     def connection_made(self, transport: Any) -> None:
@@ -82,7 +82,7 @@ class MiniBmc(asyncio.DatagramProtocol):
         kind = data[5] & 0x3F
         if kind == rmcp.SOL and self.sol is not None:
             if data[6:10] == self.sol.owner:
-                self.sol.heard(self._keys[data[6:10]].unseal(data, rmcp.SOL))
+                self.sol.heard(self.keys[data[6:10]].unseal(data, rmcp.SOL))
             return
         if self.forged and kind in (rmcp.OPEN_REQUEST, rmcp.RAKP1, rmcp.RAKP3):
             refusal = bytes((data[16],)) + self.forged
@@ -114,7 +114,7 @@ class MiniBmc(asyncio.DatagramProtocol):
                 if self.drops
                 else rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], _NO_SUITE, 0, 0)) + body[4:8])
             )
-        if self.sessions and len(self._keys) + self.others >= self.sessions:
+        if self.sessions and len(self.keys) + self.others >= self.sessions:
             return rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], _FULL, 0, 0)) + body[4:8])
         self.used.append(suite.number)
         mine = secrets.token_bytes(4)
@@ -157,7 +157,7 @@ class MiniBmc(asyncio.DatagramProtocol):
             digest,
         )
         one, two = (hmac.digest(key, bytes((n,)) * 20, digest) for n in (1, 2))
-        self._keys[shake.bmc_id] = rmcp.SessionKeys(
+        self.keys[shake.bmc_id] = rmcp.SessionKeys(
             shake.suite, shake.bmc_id, shake.console_id, one, two[:16]
         )
         check = hmac.digest(key, shake.console_random + shake.bmc_id + shake.guid, digest)[
@@ -171,9 +171,9 @@ class MiniBmc(asyncio.DatagramProtocol):
 
     def _message(self, data: bytes, addr: Any) -> bytes:
         session = data[6:10]
-        if session not in self._keys:
+        if session not in self.keys:
             return b""  # it has ended
-        keys = self._keys[session]
+        keys = self.keys[session]
         seen = keys.unseal(data)
         function, sequence, command = seen[1] >> 2, seen[4] >> 2, seen[5]
         self.commands.append((function, command))
@@ -183,7 +183,7 @@ class MiniBmc(asyncio.DatagramProtocol):
             else self._do(function, command, seen[6:-1])
         )
         if (function, command) == (0x06, 0x3C):
-            del self._keys[session]
+            del self.keys[session]
             if self.sol is not None and self.sol.owner == session:
                 self.sol.deactivate()
         if function == 0x00 and self.busy:

@@ -7,7 +7,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-NACK, UNAVAILABLE, ENDED, OVERRUN, BREAK = 0x40, 0x20, 0x10, 0x08, 0x10
+NACK = 0x40
+UNAVAILABLE = 0x20
+ENDED = 0x10
+OVERRUN = 0x08
+BREAK = 0x10
 AGAIN_S = 0.3
 ACTIVE, NOTHING, INSTANCE = 0x80, 0xC1, b"\x01\x01"
 
@@ -41,7 +45,11 @@ class MiniSol:
         """Activate Payload, by a session; it goes on at the same port."""
         if self.holder or (self.owner and self.owner != session):
             return ACTIVE, b""
-        self.owner, self.send, self._sequence, self._last, self._waiting = session, send, 0, 0, b""
+        self.owner = session
+        self.send = send
+        self._sequence = 0
+        self._last = 0
+        self._waiting = b""
         self._next()
         return 0, bytes(4) + b"\xd0\x00\xd0\x00" + port.to_bytes(2, "little") + b"\xff\xff"
 

@@ -18,7 +18,7 @@ class NodeClient(http.client.HTTPSConnection):
         self._checked = ssl.create_default_context(cafile=str(authority))
         super().__init__("127.0.0.1", port, context=self._checked, timeout=20)
         self._name = name
-        self._headers = {"Authorization": credential} if credential else {}
+        self.fields = {"Authorization": credential} if credential else {}
 
     def connect(self) -> None:
         plain = socket.create_connection((self.host, self.port), self.timeout)
@@ -38,5 +38,5 @@ class NodeClient(http.client.HTTPSConnection):
 
     def open(self, method: str, path: str, body: object = None) -> http.client.HTTPResponse:
         """The answer, to be read as it comes."""
-        self.request(method, path, None if body is None else json.dumps(body), self._headers)
+        self.request(method, path, None if body is None else json.dumps(body), self.fields)
         return self.getresponse()

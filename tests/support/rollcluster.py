@@ -166,12 +166,10 @@ class Cluster:
             away = member.away[0] <= self.now - 1000.0 < member.away[1]
             if away:
                 if member.boots_when_away:
-                    member.staged, member.staging, member.runs_new, member.settled = (
-                        False,
-                        None,
-                        member.wants_new,
-                        True,
-                    )
+                    member.staged = False
+                    member.staging = None
+                    member.runs_new = member.wants_new
+                    member.settled = True
                 continue
             if member.staging is not None and member.staging <= self.now:
                 member.staging = None

@@ -17,7 +17,10 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-RACK, MACHINES, WAITING, OTHERS = "rack", "machines", "waiting", "others"
+RACK = "rack"
+MACHINES = "machines"
+WAITING = "waiting"
+OTHERS = "others"
 ORDER = (
     (RACK, MACHINES, OTHERS, WAITING),
     (MACHINES, OTHERS, WAITING, RACK),

@@ -30,7 +30,10 @@ LIMIT_S = 300.0
 SLOTS = (3, 4)
 BIOS, UEFI = "n3", "n4.far.test"
 FAR = {BIOS, UEFI}
-SIDE, SIX, SIDE_SLOT, VLAN = "n5", "n6", 5, 40
+SIDE = "n5"
+SIX = "n6"
+SIDE_SLOT = 5
+VLAN = 40
 EVERY, ALL_SLOTS = {BIOS, UEFI, SIDE, SIX}, (*SLOTS, 5, 6)
 _NO_IPV4 = ("-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n")
 

@@ -27,8 +27,6 @@ FULL = 3
 ROUNDS = 12
 ANSWER_LIMIT = 65536
 CHALLENGE_LIMIT = 1024
-DATA_LIMIT = 8192
-"""Bytes of a PDU's data before anything else was agreed (RFC 7143, 13.12)."""
 
 RECEIVE = 262144
 """Bytes of data that the kernel takes in one PDU."""

@@ -92,9 +92,9 @@ class Sessions:
     what it has open ends."""
 
     def __init__(self, wall: Clock, ended: Callable[[str], None] = lambda session: None) -> None:
-        self._wall = wall
-        self._sessions = _Secrets(wall, EACH, MOST, lambda held: ended(_name(held)))
-        self._tickets = _Secrets(wall, TICKETS_EACH, TICKETS, lambda held: None)
+        self.wall = wall
+        self._sessions = _Secrets(lambda: self.wall(), EACH, MOST, lambda held: ended(_name(held)))
+        self._tickets = _Secrets(lambda: self.wall(), TICKETS_EACH, TICKETS, lambda held: None)
 
     def ticket(self, caller: Caller, *, exec: bool = False) -> str:
         """What begins one session of this caller, once, within TICKET_S. `exec`: with that right.

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,13 +31,13 @@ from layercake.fleet.store import Record, Store
 from layercake.fleet.wishes import wishes
 from layercake.inventory.schema import Node
 from layercake.kraken.errors import InputError, LayercakeError
+from layercake.moduleapi.event_loop.slices import in_slices
 
 KEPT = 256
 """So many nodes' files are kept as they were rendered: what one has asked for is often asked for
 again."""
 MAX_ALL = 8 << 20
 """Bytes of all files of a node."""
-SLICE_S = 0.003
 NONE = Files()
 
 
@@ -177,13 +176,9 @@ class NodeFiles:
         """Has the nodes pull of which the files are others than those that they were told of."""
         self._secrets = await asyncio.to_thread(self._secrets_now)
         self._site = await asyncio.to_thread(_site, self._rows())
-        since = time.perf_counter()
-        for record in list(self._store):
+        async for record in in_slices(list(self._store)):
             if self._told.get(record.node.id, "") not in ("", self.mark(record)):
                 self._tell(record)
-            if time.perf_counter() - since > SLICE_S:
-                await asyncio.sleep(0)
-                since = time.perf_counter()
 
     def forget(self, record: Record) -> None:
         """A node is gone."""

@@ -18,8 +18,8 @@ from layercake.fleet.store import Record, Store
 from layercake.fleet.transaction import Transaction
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
-from layercake.kernel.slices import slowly
 from layercake.kraken.errors import InputError, NotFound
+from layercake.moduleapi.event_loop.slices import slowly
 
 NAMED = 10
 DIFFED = 200

@@ -28,8 +28,8 @@ from layercake.fleet.networks import SiteNetworks
 from layercake.fleet.store import Store
 from layercake.fleet.transaction import EntryChange, Origin, Transaction
 from layercake.inventory.schema import Node
-from layercake.kernel.slices import slowly
 from layercake.kraken.errors import LayercakeError, NotFound, OperationFailed
+from layercake.moduleapi.event_loop.slices import slowly
 from layercake.moduleapi.network import Network
 from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
 

@@ -4,10 +4,12 @@ to the nodes."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 
 from imageapi.store.store import ImageStore
 from layercake.agents.sync import Sync
+from layercake.base.tally import Condition
 from layercake.fleet import events
 from layercake.fleet.store import Event, Record, Store
 from layercake.kraken.errors import LayercakeError
@@ -26,7 +28,7 @@ class NodeKeyring:
         self._store = store
         self._images = images
         self._sync = sync
-        self._said = ""
+        self._condition = Condition(each=True)
         self._renamed: list[tuple[str, str]] = []
 
     def note_event(self, event: Event) -> None:
@@ -44,11 +46,10 @@ class NodeKeyring:
                     self._renamed = []
                     await asyncio.to_thread(self._images.rename_keys, names)
                 await self.make([r for r in self._store if not self._images.has_key(r.name)])
-                self._said = ""
+                self._condition.update("", time.monotonic())
             except LayercakeError as error:
                 wait = AGAIN_S
-                if str(error) != self._said:
-                    self._said = str(error)
+                if self._condition.update(str(error), time.monotonic()):
                     self._store.event(
                         None,
                         events.IMAGES_UNWELL,

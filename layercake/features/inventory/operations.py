@@ -44,8 +44,8 @@ from layercake.inventory.entry import diff
 from layercake.inventory.problems import Problem
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
-from layercake.kernel.slices import slowly
 from layercake.kraken.errors import Refused
+from layercake.moduleapi.event_loop.slices import slowly
 from layercake.moduleapi.sandboxed_job import SandboxedJob
 
 Reading = Callable[[SandboxedJob], Awaitable[NewInventory]]

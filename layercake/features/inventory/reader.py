@@ -31,8 +31,8 @@ from layercake.inventory import entry
 from layercake.inventory.entry import diff
 from layercake.inventory.problems import InventoryErrors, Problem
 from layercake.inventory.schema import Node, NodeRecords, node_id
-from layercake.kernel.slices import slowly
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.event_loop.slices import slowly
 from layercake.moduleapi.network import Network
 from layercake.moduleapi.sandboxed_job import SandboxedJob
 

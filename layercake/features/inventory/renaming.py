@@ -22,8 +22,8 @@ from layercake.inventory import entry
 from layercake.inventory.fields import node_name
 from layercake.inventory.ranges import fold, names_of
 from layercake.inventory.schema import Node
-from layercake.kernel.slices import slowly
 from layercake.kraken.errors import InputError, Refused
+from layercake.moduleapi.event_loop.slices import slowly
 from layercake.moduleapi.fields import Mistake
 from layercake.moduleapi.module import NAME
 

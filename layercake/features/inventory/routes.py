@@ -26,8 +26,8 @@ from layercake.features.inventory.operations import InventoryChanges
 from layercake.features.inventory.renaming import NodeNames
 from layercake.features.inventory.views import SiteViews
 from layercake.fleet.store import Record, Store
-from layercake.kernel.slices import paced, slowly
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.event_loop.slices import paced, slowly
 from layercake.moduleapi.module import Role
 
 OPEN = frozenset(

@@ -12,8 +12,8 @@ from layercake.base.secrets import SecretRef, Vault, within
 from layercake.fleet.store import Store
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
-from layercake.kernel.slices import slowly
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.event_loop.slices import slowly
 from layercake.moduleapi.module import Part, references
 
 LOOK_S = 60.0

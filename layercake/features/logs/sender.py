@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import socket
 import ssl
 import time
@@ -24,15 +23,14 @@ from layercake.features.logs.settings import OF_LOGS, LogSettings
 from layercake.features.logs.syslog import Datagrams, Stream
 from layercake.fleet import events
 from layercake.fleet.store import Store
-from layercake.kraken.errors import LayercakeError
+from layercake.kernel.delivery import Delivery
+from layercake.kraken.errors import LayercakeError, OperationFailed
 
 log = logging.getLogger("layercake.logs")
 GATHER_S = 0.5
 """How long lines are gathered."""
 ANSWER_S = 10.0
 """How long a collector has to take a batch of lines."""
-FIRST_S = 1.0
-"""The first wait before it is tried again."""
 LONGEST_S = 60.0
 """The longest wait before it is tried again."""
 AT_ONCE = 500
@@ -78,34 +76,22 @@ class Sender:
         self._host = urlsplit(settings.to).hostname
         self._batch: list[Entry] = []
         self._lost = 0
-        self._failed_at: float | None = None
+        self._delivery = Delivery(LONGEST_S, self._failed)
         self._transport: Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
 
     async def _run(self) -> None:
-        wait_s = FIRST_S
         while True:
             await asyncio.sleep(GATHER_S)
-            try:
-                while self._batch or len(self.waiting):
-                    async with self._turn:
-                        await self._some()
-                    wait_s = FIRST_S
-            except LayercakeError as error:
-                self._failed(error.message)
-            except TimeoutError:
-                self._failed(f"it takes nothing in {ANSWER_S:.0f} s")
-            except ssl.SSLCertVerificationError as error:
-                self._failed(f"its certificate is not good: {error.verify_message}")
-            except (OSError, aiohttp.ClientError) as error:
-                self._failed(str(getattr(error, "strerror", "") or type(error).__name__))
-            except Exception as error:  # the loop outlives a bug, and a header that is none
-                log.exception("logs to %s cannot be sent", self.name)
-                self._failed(type(error).__name__)
-            if self._failed_at is not None:
-                await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311 (no secret)
-                wait_s = min(LONGEST_S, 2 * wait_s)
+            while self._batch or len(self.waiting):
+                await self._delivery.until_taken(self._next)
+
+    async def _next(self) -> None:
+        """Sends a batch, if what was to be sent was not given up. Raises LayercakeError."""
+        async with self._turn:
+            if self._batch or len(self.waiting):
+                await self._some()
 
     def start(self) -> None:
         """Begins to send what comes."""
@@ -124,13 +110,14 @@ class Sender:
             async with asyncio.timeout(LAST_S):
                 while self._batch or len(self.waiting):
                     await self._some()
-        except (LayercakeError, OSError, aiohttp.ClientError):
+        except (LayercakeError, TimeoutError):
             pass  # it was told, or is told when the next head starts
         if self._transport is not None:
             self._transport.close()
 
     async def _some(self) -> None:
-        """Sends one batch; one that was not taken is kept for the next try."""
+        """Sends one batch; one that was not taken is kept for the next try. Raises
+        LayercakeError."""
         if not self._batch:
             self._batch, left_out = self.waiting.next_batch(AT_ONCE)
             if left_out:
@@ -143,36 +130,49 @@ class Sender:
                         f"{left_out} lines are left out here: they could not be sent",
                     ),
                 )
-        if self._transport is None:
-            self._transport = await asyncio.to_thread(transport, self.settings, self._authorization)
         try:
+            if self._transport is None:
+                self._transport = await asyncio.to_thread(
+                    transport, self.settings, self._authorization
+                )
             async with asyncio.timeout(ANSWER_S):
                 await self._transport.send(self._batch)
         except Unusable:
             self._lost += len(self._batch)
             self._batch = []
             raise
+        except LayercakeError:
+            raise
+        except Exception as error:
+            raise OperationFailed(self._why(error)) from error
         self._batch = []
-        if self._failed_at is not None:
-            took = time.monotonic() - self._failed_at
-            self._failed_at = None
+        after_s = self._delivery.taken()
+        if after_s is not None:
             lost = self._lost
             self._lost = 0
             self._store.event(
                 None,
                 events.LOGS_WELL,
-                f"logs to {self.name} are taken again, after {took:.0f} s"
+                f"logs to {self.name} are taken again, after {after_s:.0f} s"
                 + (f"; {lost} lines were left out" if lost else ""),
             )
 
     def _failed(self, why: str) -> None:
-        if self._failed_at is None:
-            self._failed_at = time.monotonic()
-            self._store.event(
-                None,
-                events.LOGS_FAILED,
-                f"logs to {self.name}: {self._host}: {why}; they wait, and it is tried again",
-            )
+        self._store.event(
+            None,
+            events.LOGS_FAILED,
+            f"logs to {self.name}: {self._host}: {why}; they wait, and it is tried again",
+        )
+
+    def _why(self, error: Exception) -> str:
+        """What a person is told of an error; a bug, and a header that is none, ends nothing."""
+        if isinstance(error, TimeoutError):
+            return f"it takes nothing in {ANSWER_S:.0f} s"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"its certificate is not good: {error.verify_message}"
+        if not isinstance(error, OSError | aiohttp.ClientError):
+            log.error("logs to %s cannot be sent", self.name, exc_info=error)
+        return str(getattr(error, "strerror", "") or type(error).__name__)
 
     def _authorization(self) -> str:
         name = self.settings.authorization

@@ -16,7 +16,7 @@ from layercake.features.nodes.lists.facts import Unmet
 from layercake.features.nodes.views import status_of
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
-from layercake.kernel.slices import Once, slowly
+from layercake.moduleapi.event_loop.slices import Once, slowly
 from layercake.modules.boot_timeouts import BootTimeouts
 
 

@@ -12,7 +12,7 @@ from layercake.fleet.guard_state import Verdict
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
 from layercake.kernel.feature import NodeField
-from layercake.kernel.slices import slowly
+from layercake.moduleapi.event_loop.slices import slowly
 
 
 class NodeQueries:

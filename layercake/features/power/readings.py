@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from layercake.features.nodes.lists.metrics import Page, Sample
 from layercake.features.power.views import sensors_view
 from layercake.fleet.store import Record, Store
-from layercake.kernel.slices import slowly
 from layercake.kraken.errors import LayercakeError
+from layercake.moduleapi.event_loop.slices import slowly
 from layercake.modules.calls import AskModule
 
 log = logging.getLogger("layercake.power")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
@@ -49,6 +48,7 @@ from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Record, Store, WantedImage
 from layercake.fleet.transaction import Origin, Transaction
 from layercake.kraken.errors import LayercakeError, NotFound, Refused
+from layercake.moduleapi.event_loop.slices import TimeSlice
 
 log = logging.getLogger("layercake.rolls")
 KEEP = 30
@@ -57,9 +57,6 @@ REST = 4.0
 REST_MAX_S = 0.02
 """It rests so many times as long as it has worked, up to so many seconds, but a quarter as long at
 least: a step of 100,000 nodes takes a while."""
-SLICE_S = 0.002
-"""How long the rolls work at a stretch, when there is much to do, before the rest of the head has
-its turn."""
 STEP = 200
 """How many nodes are looked at in one step of a roll: of a thousand it held the loop for 40 ms."""
 AGAIN_S = 1.0
@@ -113,7 +110,7 @@ class Rolls:
         self._unstage: list[str] = []
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
-        self._since = self._worked = 0.0
+        self._slice = TimeSlice()
         store.watch(self._touch)
 
     def wait_for(self, gate: Gate) -> None:
@@ -147,7 +144,7 @@ class Rolls:
         """Until cancelled. A failure is logged and does not end the loop."""
         while True:
             await self._wake.wait()
-            self._worked = 0.0
+            self._slice.worked_s = 0.0
             try:
                 await self.advance()
             except (
@@ -160,7 +157,8 @@ class Rolls:
                 await asyncio.sleep(1.0)
                 for roll in self.active():
                     self._register(roll)
-            await asyncio.sleep(max(min(REST_MAX_S, REST * self._worked), self._worked / 4))
+            worked_s = self._slice.worked_s
+            await asyncio.sleep(max(min(REST_MAX_S, REST * worked_s), worked_s / 4))
 
     def tick(self) -> None:
         """Time has passed: deadlines are looked at, and who was told and has not come is told
@@ -194,7 +192,7 @@ class Rolls:
         """Looks at what has changed, and does what the rolls ask for; returns when the nodes are
         told."""
         async with self._turn:
-            self._since = time.perf_counter()
+            self._slice.start()
             self._wake.clear()
             touched = self._touched
             self._touched = set()
@@ -215,7 +213,7 @@ class Rolls:
                 self._due |= due
                 self._wake.set()
                 raise
-            self._worked += time.perf_counter() - self._since
+            self._slice.stop()
             await self.push(told)
 
     async def _decide(
@@ -235,7 +233,8 @@ class Rolls:
                 facts = {}
                 for key in keys[at : at + STEP]:
                     facts[key] = self._facts(self._store.find(key), roll, roll.nodes[key], now)
-                    await self._breathe()
+                    if self._slice.used():
+                        await self._slice.pause()
                 before = roll
                 (roll, actions) = decide.step(roll, facts, now)
                 told += await self._carry_out(transaction, before, roll, actions)
@@ -247,14 +246,6 @@ class Rolls:
         busy = record.value("busy") == "BUSY" or any(gate.holds(node) for gate in self._gates)
         stopped = "" if self._frozen() else self.stopped(record)  # it is paused, and goes on then
         return self._subjects[roll.kind].facts(record, roll, node, now, busy, stopped)
-
-    async def _breathe(self) -> None:
-        """Lets the rest of the head go on, when a slice of time has been used up."""
-        used = time.perf_counter() - self._since
-        if used > SLICE_S:
-            self._worked += used
-            await asyncio.sleep(0)
-            self._since = time.perf_counter()
 
     async def push(self, told: Iterable[str]) -> None:
         """Tells these nodes of their new state, each when there is a place for it to come."""
@@ -300,7 +291,8 @@ class Rolls:
                 )
             elif record is not None:
                 told += self._act(transaction, roll, record, action)
-            await self._breathe()
+            if self._slice.used():
+                await self._slice.pause()
         if roll.over:
             transaction.after(self._over, roll)
         return told
@@ -481,7 +473,7 @@ class Rolls:
         """Pauses, resumes or aborts a roll; `give up` ends one that could not begin, `by` says why.
         Raises Refused when its state does not allow that."""
         async with self._turn:
-            self._since = time.perf_counter()
+            self._slice.start()
             async with self._desire.transaction(revises=False) as transaction:
                 roll = self.get(number)
                 steps = decide.ORDERS[what](roll, by, self._clock())

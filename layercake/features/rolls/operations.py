@@ -33,8 +33,8 @@ from layercake.fleet.desired import DesiredState, check_set
 from layercake.fleet.store import Record, Store, WantedImage
 from layercake.fleet.table import Table
 from layercake.fleet.transaction import Origin, Transaction
-from layercake.kernel.slices import slowly
 from layercake.kraken.errors import InputError, Refused
+from layercake.moduleapi.event_loop.slices import slowly
 
 FURTHEST_S = 366 * 86400.0
 """Seconds until a roll may begin: what is further away is a slip."""

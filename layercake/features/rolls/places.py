@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from layercake.features.rolls.facts import REST_STAGE, NodeRoll, Plan, Roll
 from layercake.fleet.store import Record, Store
-from layercake.kernel.slices import slowly
+from layercake.moduleapi.event_loop.slices import slowly
 
 Content = TypeVar("Content")
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from layercake.base.tally import Condition
 from layercake.features.rolls.facts import NodePhase, NodeRoll, Phase, Roll
 from layercake.features.slurm.scontrol import Scontrol, SlurmNode, parse
 from layercake.features.thermal.heat import COOL, Heat
@@ -173,7 +175,7 @@ class Slurm:
         self._heat = heat
         self._off = off
         self._seen: dict[str, SlurmNode] | None = None
-        self._trouble = ""
+        self._condition = Condition(each=True)
         self._settled = False
 
     def holds(self, node: NodeRoll) -> bool:
@@ -211,14 +213,12 @@ class Slurm:
             todo = orders(self._rolls(), self._seen, maintained, heat, self._off())
             await self._carry_out(todo, {**self._ids(), **maintained, **heat.warm})
         except LayercakeError as error:
-            if str(error) != self._trouble:
+            if self._condition.update(str(error), time.monotonic()):
                 self._event("", events.SLURM_UNWELL, str(error))
-            self._trouble = str(error)
             self._settled = False
             return
-        if self._trouble:
+        if self._condition.update("", time.monotonic()):
             self._event("", events.SLURM_WELL, "Slurm answers again")
-        self._trouble = ""
         ours = any(node.reason in (WARM, MAINTENANCE) for node in self._seen.values())
         self._settled = not (busy or todo.resume or ours)
         self._look_at_changed(active, before, self._seen)

@@ -19,8 +19,8 @@ from layercake.features.rolls.facts import Phase
 from layercake.features.status.heads_metrics import add_heads
 from layercake.features.status.views import Census, Observed
 from layercake.fleet import events
-from layercake.kernel.slices import slowly
 from layercake.kraken.errors import LayercakeError
+from layercake.moduleapi.event_loop.slices import slowly
 
 CAUSES_S = 15.0
 """How old the causes may be that are told. They are gathered anew beside everything else: 10,000

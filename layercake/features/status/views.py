@@ -25,6 +25,7 @@ from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
 from layercake.kernel.lag import Lag
+from layercake.moduleapi.event_loop.slices import in_slices
 from layercake.modules.boot_timeouts import BootTimeouts
 from layercake.modules.calls import AskModule
 from layercake.modules.log_levels import LogLevels
@@ -37,14 +38,12 @@ OLD_S = 2.0
 """Seconds for which a count is told while the next one is under way: a busy head counts for 100 ms,
 in its turns."""
 _QUICK_S = 0.002
-SLICE_S = 0.0015
-"""How long it is counted before others have their turn."""
 
 
 class Census:
     """How many nodes are how, of all. Those are looked at that have changed, and those that were
     not as wanted, since what those wait for is over by the clock, too: 1 ms in a roll of ten
-    thousand. Others have their turn every `SLICE_S`: then the same is told again until the counting
+    thousand. Others have their turn in between: then the same is told again until the counting
     was `PART` of the time, and then while they are counted anew; after `OLD_S` more that is waited
     for. What took less than 2 ms is not kept. `timer` gives seconds."""
 
@@ -82,12 +81,8 @@ class Census:
     async def _count(self, began: float) -> None:
         try:
             now = self._clock()
-            since = time.perf_counter()
-            for key in {*self._changed.drain(), *self._of}:
+            async for key in in_slices({*self._changed.drain(), *self._of}):
                 self._look(key, now)
-                if time.perf_counter() - since > SLICE_S:
-                    await asyncio.sleep(0)
-                    since = time.perf_counter()
             found = Counter(self._of.values())
             found[Status.CONVERGED] = len(self._store) - found.total()
             self._counts = found
@@ -142,13 +137,9 @@ async def count(of: Observed, sees: Callable[[Record], bool] | None = None) -> C
     between."""
     now = of.clock()
     found = Counter[Status]()
-    since = time.perf_counter()
-    for record in list(of.store):
+    async for record in in_slices(list(of.store)):
         if sees is None or sees(record):
             found[status_of(record, now, of.guard.why(record))[0]] += 1
-        if time.perf_counter() - since > SLICE_S:
-            await asyncio.sleep(0)
-            since = time.perf_counter()
     return found
 
 

@@ -45,7 +45,7 @@ _LOCAL_PORT = 25
 
 
 class Mail:
-    """The messages to one list of people (Delivery). `url` is where people reach the head, `wall`
+    """The messages to one list of people (Transport). `url` is where people reach the head, `wall`
     gives seconds since the epoch, `timer` those of a steady clock."""
 
     alerts = True
@@ -75,7 +75,7 @@ class Mail:
         return max(GATHER_S, self._sent + PAUSE_S - self._timer())
 
     async def send(self, batch: Sequence[Event], left_out: int, number: str) -> str:
-        """See Delivery."""
+        """See Transport."""
         found = alerts(batch)
         if not found and not left_out:
             return ""

@@ -41,7 +41,7 @@ def signature(secret: str, at: int, body: bytes) -> str:
 
 
 class Post:
-    """The requests of one webhook (Delivery). `wall` gives seconds since the epoch."""
+    """The requests of one webhook (Transport). `wall` gives seconds since the epoch."""
 
     def __init__(self, settings: WebhookSettings, vault: Vault, head: str, wall: Clock) -> None:
         self._settings = settings
@@ -65,7 +65,7 @@ class Post:
         return AT_ONCE
 
     async def send(self, batch: Sequence[Event], left_out: int, number: str) -> str:
-        """See Delivery. What one request is refused for is not held against the others."""
+        """See Transport. What one request is refused for is not held against the others."""
         refused = ""
         for body in await self._bodies(batch, left_out):
             refused = await self._post(body, number) or refused

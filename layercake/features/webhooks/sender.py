@@ -10,23 +10,20 @@ last may be told twice, by the same delivery number if nothing was added.
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from layercake.features.webhooks.delivery import Delivery
 from layercake.features.webhooks.formats import ENDS
 from layercake.features.webhooks.settings import ReceiverSettings
+from layercake.features.webhooks.transport import Transport
 from layercake.fleet import events
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.persistence.history import History, Wanted
 from layercake.fleet.store import Event, Record, Store
+from layercake.kernel.delivery import Delivery
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.events import EventKind, Severity
 
-FIRST_S = 1.0
-"""The first wait before it is tried again."""
 LONGEST_S = 300.0
 """The longest wait before it is tried again."""
 MOST = 10_000
@@ -48,21 +45,21 @@ class Receiver:
         title: str,
         document: str,
         criteria: ReceiverSettings,
-        delivery: Delivery,
+        transport: Transport,
         store: Store,
         expected: Expected,
     ) -> None:
         self.document = document
         self._title = title
         self._criteria = criteria
-        self._delivery = delivery
+        self._transport = transport
+        self._delivery = Delivery(LONGEST_S, self._failed)
         self._store = store
         self._expected = expected
         self._least = _SEVERITIES.index(criteria.severity)
         self._waiting: deque[Event] = deque()
         self._some = asyncio.Event()
         self._left_out = 0
-        self._failed_at: float | None = None
         self._full = False
         self._refused = 0
 
@@ -72,7 +69,7 @@ class Receiver:
         kinds = (event.kind, ENDS.get(event.kind, event.kind))
         grave = _SEVERITIES.index(event.severity) >= self._least
         return (
-            (grave or (self._delivery.alerts and event.kind in ENDS))
+            (grave or (self._transport.alerts and event.kind in ENDS))
             and not event.kind.startswith(_OWN)
             and (
                 not self._criteria.kinds
@@ -103,7 +100,7 @@ class Receiver:
                 )
             while True:
                 await self._some.wait()
-                await asyncio.sleep(self._delivery.gather_s)
+                await asyncio.sleep(self._transport.gather_s)
                 await self._deliver()
         finally:
             stop()
@@ -119,7 +116,7 @@ class Receiver:
 
     async def _deliver(self) -> None:
         while self._waiting:
-            count = min(self._delivery.at_once, len(self._waiting))
+            count = min(self._transport.at_once, len(self._waiting))
             batch = [self._waiting.popleft() for _ in range(count)]
             left_out = self._left_out
             await self._until_taken(batch, left_out)
@@ -130,33 +127,33 @@ class Receiver:
     def _is_news(self, event: Event) -> bool:
         """Whether it is told of. What ends an alert always is: that may be of before it was
         expected, and would stay open."""
-        if not self._delivery.alerts or event.security or event.kind in ENDS:
+        if not self._transport.alerts or event.security or event.kind in ENDS:
             return True
         record = self._store.lookup(event.node)
         return record is None or not self._expected(record)
 
     async def _until_taken(self, batch: Sequence[Event], left_out: int) -> None:
         number = f"{self._store.epoch:x}-{batch[0].id}-{batch[-1].id}"
-        wait_s = FIRST_S
-        while True:
+
+        async def send() -> str:
+            news = [event for event in batch if self._is_news(event)]
             try:
-                news = [event for event in batch if self._is_news(event)]
-                why = await self._delivery.send(news, left_out, number)
-                break
+                return await self._transport.send(news, left_out, number)
             except LayercakeError as error:
-                self._failed(str(error))
-            await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311 (no secret)
-            wait_s = min(LONGEST_S, 2 * wait_s)
+                self._note_left_out(str(error))
+                raise
+
+        why = await self._delivery.until_taken(send)
         if why:
             self._given_up(why, len(batch))
         else:
             self._well()
 
     def _failed(self, why: str) -> None:
-        """It may be tried again: told once, and once more when something is left out for it."""
-        if self._failed_at is None:
-            self._failed_at = time.monotonic()
-            self._event(events.WEBHOOK_FAILED, f"{why}; it is tried again")
+        self._event(events.WEBHOOK_FAILED, f"{why}; it is tried again")
+
+    def _note_left_out(self, why: str) -> None:
+        """Told once, until something is taken."""
         if self._left_out and not self._full:
             self._full = True
             text = f"{MOST} events wait, and the oldest are left out from now on: {why}"
@@ -170,15 +167,13 @@ class Receiver:
         self._refused += count
 
     def _well(self) -> None:
-        if self._failed_at is None and not self._refused:
+        after_s = self._delivery.taken()
+        if after_s is None and not self._refused:
             return
         lost = f"; {self._left_out} events were left out" if self._left_out else ""
         if self._refused:
             lost += f"; {self._refused} events were refused, and are not sent again"
-        after = ""
-        if self._failed_at is not None:
-            after = f", after {time.monotonic() - self._failed_at:.0f} s"
-        self._failed_at = None
+        after = f", after {after_s:.0f} s" if after_s is not None else ""
         self._full = False
         self._refused = 0
         self._event(events.WEBHOOK_WELL, f"takes events again{after}{lost}")

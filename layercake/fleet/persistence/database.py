@@ -34,10 +34,10 @@ from layercake.fleet.store import ALARMS, HISTORY_ALL, Event, Record, Store
 from layercake.fleet.table import Table
 from layercake.fleet.transaction import Transaction
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
+from layercake.moduleapi.event_loop.slices import in_slices
 
 log = logging.getLogger("layercake.database")
 _EVENT = "id, at, node, kind, severity, text, data"
-SLICE_S = 0.0015
 T = TypeVar("T")
 Row: TypeAlias = tuple[int, str, str]
 _AT_ONCE = 2000
@@ -88,8 +88,7 @@ async def _put_into_words(
     loop's time all the same, and more of it. One that cannot be put into words is set `apart`, with
     why, by its node's id. Raises OperationFailed if nobody asks for those."""
     rows: list[Row] = []
-    since = time.perf_counter()
-    for record in records:
+    async for record in in_slices(records):
         key = record.node.id
         try:
             rows.append((record.row, key, pack(record)))
@@ -101,9 +100,6 @@ async def _put_into_words(
         if len(rows) >= _AT_ONCE:
             yield rows
             rows = []
-        if time.perf_counter() - since > SLICE_S:
-            await asyncio.sleep(0)
-            since = time.perf_counter()
     yield rows
 
 

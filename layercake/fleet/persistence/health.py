@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from layercake.base.clock import Clock
+from layercake.base.tally import Change, Condition
 from layercake.fleet import events
 from layercake.fleet.store import Store
 
@@ -42,16 +43,18 @@ def nearly_full(path: Path) -> str:
 
 
 class Health:
-    """The health of one database. `trouble` is "" while it is well."""
+    """The health of one database."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looked: float | None = None
         self._taken = 0.0
-        self._since = 0.0
-        self._told = False
-        self._told_at = float("-inf")
-        self.trouble = ""
+        self._condition = Condition(AGAIN_S)
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong, "" while it is well."""
+        return self._condition.trouble
 
     def begins(self) -> None:
         """A write begins."""
@@ -94,21 +97,15 @@ class Health:
         return self.under_way > STUCK_S
 
     def _is(self, store: Store, trouble: str) -> None:
-        now = self._clock()
-        if trouble and not self.trouble:
-            self._since = now
-        self.trouble = trouble
-        if trouble and not self._told and now - self._told_at >= AGAIN_S:
-            self._told = True
-            self._told_at = now
+        change = self._condition.update(trouble, self._clock())
+        if change is Change.RAISED:
             store.event(
                 None,
                 events.DATABASE_UNWELL,
                 f"{trouble}; what is seen is kept in memory, no change is accepted that "
                 "cannot be written",
             )
-        elif not trouble and self._told:
-            self._told = False
+        elif change is Change.CLEARED:
             lost = store.lost_events
             store.lost_events = 0
             text = f"; {lost} events of the meantime are not in it" if lost else ""
@@ -122,9 +119,4 @@ class Health:
     def view(self, store: Store) -> dict[str, Any]:
         """What `layercake status` shows: {"well", "trouble", "since_s", "waiting": events to be
         written}."""
-        return {
-            "well": not self.trouble,
-            "trouble": self.trouble,
-            "waiting": len(store.new_events),
-            "since_s": round(self._clock() - self._since, 1) if self.trouble else None,
-        }
+        return {**self._condition.view(self._clock()), "waiting": len(store.new_events)}

@@ -25,7 +25,6 @@ from minos.agent.head_link.sync import HelloTimer, NewEpoch, SyncCodec, Wanted
 STAGE_S = (0.05, 0.3)
 SWITCH_S = (0.05, 0.3)
 EVENTS_S = 0.25
-_OF_AGENTS = ("run", "busy", "image")
 
 
 class World(Protocol):

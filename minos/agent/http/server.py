@@ -253,7 +253,7 @@ class Server:
                 client.socket = link
                 link.settimeout(client.left())
                 link.do_handshake()
-                self._exchange(client, link)
+                self.exchange(client, link)
         except (OSError, ssl.SSLError):
             return  # there is nobody to answer: the client left, had to go, or does not speak TLS
         finally:
@@ -261,7 +261,8 @@ class Server:
             with self._lock:
                 self._strangers.remove(client.address, client)
 
-    def _exchange(self, client: Client, link: ssl.SSLSocket) -> None:
+    def exchange(self, client: Client, link: ssl.SSLSocket) -> None:
+        """Serves one request, by a link on which its client has shaken hands. Raises OSError."""
         try:
             request, rest = self._head(client, link)
             self._known(client)

@@ -4,12 +4,11 @@ that mount."""
 from __future__ import annotations
 
 import contextlib
-import threading
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from layercake.base.quotas import RateLimiter, SlotPool
 from layercake.node.api import Api
 from minos.agent.http.server import BadRequest, Client, Reply, Request, Server
 from tests.fuzz import mutate
@@ -106,18 +105,15 @@ def target(directory: Path) -> Iterator[Target]:
         reply = api.handle(request)
         return reply if isinstance(reply.body, bytes) else Reply(b"", reply.status)
 
-    server = Server.__new__(Server)
-    server._handle, server._allowed, server._is_head = (
-        handle,
-        lambda credential: True,
-        lambda certificate: True,
-    )
-    server._lock, server._slots = threading.Lock(), threading.BoundedSemaphore(1)
-    server._strangers, server._attempts = SlotPool(1, 1), RateLimiter(1.0, 1, lambda: 0.0)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server = Server(context, lambda credential: True, handle, 0)
 
     def take(data: bytes) -> None:
         link: Any = Link(data)
-        server._exchange(Client(link, "somewhere"), link)
+        server.exchange(Client(link, "somewhere"), link)
         assert b"HTTP/1.1 500 " not in link.sent, link.sent.decode()
 
-    yield Target(mutate.data(SEEDS, WORDS), take, (OSError,))
+    try:
+        yield Target(mutate.data(SEEDS, WORDS), take, (OSError,))
+    finally:
+        server.close()

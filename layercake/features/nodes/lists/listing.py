@@ -29,10 +29,9 @@ from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
 from layercake.kernel.feature import NodeField
 from layercake.kraken.errors import InputError
+from layercake.moduleapi.event_loop.slices import TimeSlice
 from layercake.modules.boot_timeouts import BootTimeouts
 
-SLICE_S = 0.001
-"""How long a list is worked at before others have their turn."""
 REMOVED = 10_000
 """How many names of removed nodes are remembered; who asks for what came before is given all
 nodes."""
@@ -124,7 +123,7 @@ class Listing:
         self._first = 0
         self.turn = asyncio.Lock()
         self._coming: asyncio.Task[None] | None = None
-        self._rest = self._worked = 0.0
+        self._rest = 0.0
         self._known = (
             *STATIC_FIELDS,
             *VOLATILE_FIELDS,
@@ -166,7 +165,7 @@ class Listing:
         too old, is none. Raises InputError for what is no number."""
         async with self.turn:  # what another one finds meanwhile would count as told to this one
             number = self._since(since)
-            nodes, marks = await self._changed(records, number)
+            nodes, marks, _ = await self._changed(records, number)
             change = f"{self._store.epoch:x}-{self._number}"
             removed = self._removed_since(number)
         return self._answer(nodes, marks, removed, kind, number, change, about)
@@ -203,9 +202,8 @@ class Listing:
         await asyncio.sleep(max(0.0, self._rest - time.perf_counter()))
         async with self.turn:
             self._coming = None  # who asks from here on waits for the next look
-            self._worked = 0.0
-            await self._changed(list(self._store), self._number)
-            self._rest = time.perf_counter() + self._worked * (1 / PART - 1)
+            worked_s = (await self._changed(list(self._store), self._number))[2]
+            self._rest = time.perf_counter() + worked_s * (1 / PART - 1)
 
     def _removed_since(self, number: int) -> list[str]:
         return [name for name, at in self._removed.items() if number and at > number]
@@ -231,11 +229,12 @@ class Listing:
 
     async def _changed(
         self, records: Iterable[Record], number: int
-    ) -> tuple[list[tuple[Record, Entry]], array[int]]:
-        """Those that have changed since, with a row and the number of its last change for each."""
+    ) -> tuple[list[tuple[Record, Entry]], array[int], float]:
+        """Those that have changed since, with a row and the number of its last change for each, and
+        the seconds that it took."""
         now = self._clock()
         why = self._why
-        began = time.perf_counter()
+        turn = TimeSlice()
         known = self._entries
         found = []
         marks = array("q")
@@ -252,12 +251,10 @@ class Listing:
                 found.append((record, entry))
                 marks.append(record.row)
                 marks.append(entry.number)
-            if time.perf_counter() - began > SLICE_S:
-                self._worked += time.perf_counter() - began
-                await asyncio.sleep(0)
-                began = time.perf_counter()
-        self._worked += time.perf_counter() - began
-        return found, marks
+            if turn.used():
+                await turn.pause()
+        turn.stop()
+        return found, marks, turn.worked_s
 
     def _since(self, text: str) -> int:
         """The change number in a text; 0 for one that says nothing here."""
@@ -306,7 +303,7 @@ class Listing:
         were found may be told so already."""
         parts: list[bytes] = []
         size = 0
-        began = time.perf_counter()
+        turn = TimeSlice()
         comma = b""
         more = self._beyond(kind)
         still = kind.still and not more
@@ -335,9 +332,8 @@ class Listing:
                 yield b"".join(parts)
                 parts = []
                 size = 0
-            if time.perf_counter() - began > SLICE_S:
-                await asyncio.sleep(0)
-                began = time.perf_counter()
+            if turn.used():
+                await turn.pause()
                 now = self._clock()
         yield b"".join(parts)
 

@@ -98,7 +98,6 @@ VALUES: Mapping[str, Collection[str]] = {
     "stopped": ("frozen", "maintenance", "release"),
 }
 """What there is no more of."""
-JOINING = ("and", "or", "not", "in")
 
 
 class Facts(Protocol):

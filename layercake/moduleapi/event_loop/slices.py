@@ -1,4 +1,5 @@
-"""Work on many nodes, a little at a time: whatever else the head has to do goes first."""
+"""Work on many nodes in slices of time: the rest of the event loop has its turn in between, or goes
+first."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 Thing = TypeVar("Thing")
-SLICE_S = 0.002
-"""How long it is worked before the rest of the head has its turn."""
+SLICE_S = 0.0015
+"""How long it is worked before the rest of the loop has its turn."""
 NOTHING_S = 0.0003
 """It goes on when the loop had nothing else to do for a round, which then takes less than so many
 seconds."""
@@ -32,21 +33,56 @@ def paced(pace: Callable[[float], float]) -> Iterator[None]:
         _PACE.reset(before)
 
 
+class TimeSlice:
+    """The turn of who works on the event loop: `if turn.used(): await turn.pause()`. `worked_s` is
+    the seconds that were worked from `start` to `stop`, pauses left out."""
+
+    def __init__(self) -> None:
+        self.worked_s = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Work begins, or goes on."""
+        self._since = time.perf_counter()
+
+    def stop(self) -> None:
+        """Work ends, or pauses."""
+        self.worked_s += time.perf_counter() - self._since
+
+    def used(self) -> bool:
+        """Whether others should have their turn."""
+        return time.perf_counter() - self._since > SLICE_S
+
+    async def pause(self) -> None:
+        """Others have their turn of the loop."""
+        self.stop()
+        await asyncio.sleep(0)
+        self.start()
+
+
+async def in_slices(found: Iterable[Thing]) -> AsyncIterator[Thing]:
+    """The same; the rest of the loop has its turn in between."""
+    turn = TimeSlice()
+    for thing in found:
+        yield thing
+        if turn.used():
+            await turn.pause()
+
+
 async def slowly(found: Iterable[Thing]) -> AsyncIterator[Thing]:
     """The same; whatever else the head has to do goes first."""
     pace = _PACE.get()
-    since = time.perf_counter()
+    turn = TimeSlice()
     used = time.thread_time()
     for thing in found:
         yield thing
-        if time.perf_counter() - since > SLICE_S:
+        if turn.used():
             if pace is not None and (rest_s := pace(time.thread_time() - used)):
                 await asyncio.sleep(rest_s)
             for _ in range(ROUNDS):
                 before = time.perf_counter()
-                await asyncio.sleep(0)
-                since = time.perf_counter()
-                if since - before < NOTHING_S:
+                await turn.pause()
+                if time.perf_counter() - before < NOTHING_S:
                     break
             used = time.thread_time()
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from layercake.fleet.store import Event
 
 
-class Delivery(Protocol):
+class Transport(Protocol):
     """A way. It is told as `alerts`, or each event as it is. Events are gathered for `gather_s`
     after the first, and `at_once` of them are told together."""
 
