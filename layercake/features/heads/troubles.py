@@ -36,6 +36,7 @@ KINDS = {
     "head": "a head says that it is in trouble",
     "behind": "a follower is behind",
     "files": "a follower has not all files",
+    "consoles": "a follower cannot copy the logs of consoles",
     "clock": "the clock of a head is far off",
     "version": "heads have different versions",
     "address": "a floating address cannot be had",
@@ -135,6 +136,9 @@ def _of_head(
     if one.files != shown.files and not shown.trouble:
         lacks = "leads without all files" if one.leads else "has not all files: others lead first"
         yield Trouble("files", f"{one.head} {lacks}", log, COPIES_S)
+    if one.consoles:
+        text = f"{one.head} does not copy the logs of consoles: {one.consoles}"
+        yield Trouble("consoles", text, log, COPIES_S)
     if abs(one.at - now) > APART_S and not full:  # in a full store it says nothing new
         text = f"the clock of {one.head} is far off"
         yield Trouble("clock", text, f"`timedatectl set-ntp true` on {one.head}")
