@@ -346,6 +346,7 @@ class SharedSite:
             instance=self._namesake.instance,
             behind_s=0.0 if leads else self.standby.behind_s,
             certificate_ends=self.upkeep.own_ends,
+            consoles="" if leads else self.consoles.trouble,
         )
 
     @property

@@ -38,7 +38,8 @@ class HeadSays(msgspec.Struct, frozen=True):
     the epoch, `reached` where nodes reach it. `files` is the mark of the files that it has,
     `instance` names the process. `behind_s` is for how long its copy lacks an entry that it knows
     of, `certificate_ends` when that by which it asks the store does (seconds since the epoch), 0.0
-    without one."""
+    without one. `consoles` is why it cannot copy the logs of consoles, "" while it can: it may lead
+    all the same."""
 
     head: str
     url: str
@@ -52,6 +53,7 @@ class HeadSays(msgspec.Struct, frozen=True):
     instance: str = ""
     behind_s: float = 0.0
     certificate_ends: float = 0.0
+    consoles: str = ""
 
 
 class Standby:

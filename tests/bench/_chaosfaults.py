@@ -291,7 +291,6 @@ async def full_disk_all(site: Site) -> None:
         await asyncio.sleep(1.0)
         one.start()
         await asyncio.sleep(2 * TTL_S)
-    one.start()  # systemd does
 
 
 async def full_disk_member(site: Site) -> None:

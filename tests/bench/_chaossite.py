@@ -351,7 +351,9 @@ class Site:
         await asyncio.sleep(self.dice.uniform(0.5, 1.5))
         await fault(self)
         ended = boottime()
-
+        for head in self.heads:  # systemd starts one that has ended by itself
+            self.checker.counts["heads started again"] += not head.process.runs
+            head.start()
         try:
             await self.until(self.accepts, "a change is accepted")
             recovered = boottime() - ended

@@ -68,6 +68,7 @@ def test_nothing_is_wrong_with_heads_that_are_well() -> None:
         (two(entry=3), "behind", "head2 is far behind", HERE),
         (two(behind_s=60.0), "behind", "head2 is far behind", HERE),
         (two(files="other"), "files", "head2 has not all files", HERE),
+        (two(consoles="its disk is full"), "consoles", "head2 does not copy the logs", HERE),
         (two(at=NOW - 3600), "clock", "clock of head2", "`timedatectl set-ntp true` on head2"),
         (two(version="0.3.0"), "version", "head2 has version 0.3.0", "upgrade layercake` on head2"),
         (two(version="0.10.0"), "version", "head2 has", "upgrade layercake` on head1"),

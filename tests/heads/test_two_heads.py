@@ -248,6 +248,12 @@ def test_a_change_survives_the_kill_of_the_leader(led: tuple[HeadOfTwo, HeadOfTw
     assert took < LIMIT_S
 
 
+def says_of(asked: HeadOfTwo, about: HeadOfTwo, field: str = "trouble") -> str:
+    """What a head knows that another one says of itself."""
+    heads = asked.heads().get("heads", ())
+    return next((str(one[field]) for one in heads if one["head"] == about.name), "")
+
+
 @contextlib.contextmanager
 def console() -> Iterator[tuple[int, Callable[[str], None]]]:
     """The port of a BMC on loopback, and what has its machine say a line on its console."""
@@ -290,6 +296,14 @@ def test_what_a_console_has_said_can_be_read_after_the_kill_of_the_leader(
         assert done.returncode == 0, done.stderr
         say("the first words")
         until(lambda: "the first words" in console_log(follower))
+        kept = follower.data / "consoles"
+        shutil.rmtree(kept)
+        kept.touch()  # nothing can be written there
+        say("the words meanwhile")
+        until(lambda: "File exists" in says_of(leader, follower, "consoles"))
+        kept.unlink()
+        until(lambda: "the words meanwhile" in console_log(follower))
+        until(lambda: not says_of(leader, follower, "consoles"))
         say("the last words")
         until(lambda: "the last words" in console_log(leader))
         began = time.monotonic()
@@ -401,11 +415,6 @@ class Changes:
         self._thread.join()
 
 
-def trouble(asked: HeadOfTwo, about: HeadOfTwo) -> str:
-    heads = asked.heads().get("heads", ())
-    return next((str(one["trouble"]) for one in heads if one["head"] == about.name), "")
-
-
 def upgrade(head: HeadOfTwo, environment: dict[str, str]) -> None:
     assert head.end() == 0
     head.environment = environment
@@ -428,11 +437,11 @@ def test_heads_are_upgraded_one_by_one_while_people_change_things(
         assert done.returncode == 0, done.stderr
         until(follower.leads)
         changes.more()
-        until(lambda: "a head of a newer version has led" in trouble(follower, leader))
+        until(lambda: "a head of a newer version has led" in says_of(follower, leader))
         refused = follower.cli("heads", "promote", "--yes", leader.name)
         assert "a head of a newer version has led" in refused.stderr
         upgrade(leader, newer)
-        assert not trouble(follower, leader)
+        assert not says_of(follower, leader)
         done = follower.cli("heads", "promote", "--yes", leader.name)
         assert done.returncode == 0, done.stderr
         until(leader.leads)

@@ -36,6 +36,7 @@ KINDS = {
     "head": "a head says that it is in trouble",
     "behind": "a follower is behind",
     "files": "a follower has not all files",
+    "consoles": "a follower cannot copy the logs of consoles",
     "clock": "the clock of a head is far off",
     "version": "heads have different versions",
     "address": "a floating address cannot be had",
@@ -132,9 +133,7 @@ def _of_head(
         yield Trouble("head", f"{one.head}: {one.trouble}", log)
     if shown.entry - one.entry > BEHIND or one.behind_s > BEHIND_S:
         yield Trouble("behind", f"{one.head} is far behind the leader", log)
-    if one.files != shown.files and not shown.trouble:
-        lacks = "leads without all files" if one.leads else "has not all files: others lead first"
-        yield Trouble("files", f"{one.head} {lacks}", log, COPIES_S)
+    yield from _of_copies(one, shown, log)
     if abs(one.at - now) > APART_S and not full:  # in a full store it says nothing new
         text = f"the clock of {one.head} is far off"
         yield Trouble("clock", text, f"`timedatectl set-ntp true` on {one.head}")
@@ -146,6 +145,15 @@ def _of_head(
     if 0.0 < one.certificate_ends < now + SOON_S:
         text = f"the certificate of {one.head} for the heads' store ends soon"
         yield Trouble("certificate", text, _renew(shown, one.head))
+
+
+def _of_copies(one: HeadSays, shown: HeadsShown, log: str) -> Iterator[Trouble]:
+    if one.files != shown.files and not shown.trouble:
+        lacks = "leads without all files" if one.leads else "has not all files: others lead first"
+        yield Trouble("files", f"{one.head} {lacks}", log, COPIES_S)
+    if one.consoles:
+        text = f"{one.head} does not copy the logs of consoles: {one.consoles}"
+        yield Trouble("consoles", text, log, COPIES_S)
 
 
 def _numbers(version: str) -> list[int]:
