@@ -7,9 +7,10 @@ each number of nodes: `ms` is a request of the names, states and statuses of all
 request to the last byte (the median), `whole_ms` one of all nodes in full (`first_ms` the first
 one, which puts them into words), `same_ms` one that is answered with 304, `since_ms` one of what
 has changed since the last, `page_ms` one of 500 nodes, `status_ms` one of the status.
-`other_p99_ms` is over requests for single nodes by another process meanwhile, `loop_pause_max_ms` the
-longest time that the head's loop stood still. `calibration_s` is a fixed loop of pure Python,
-`ms_rel` is `ms` divided by it. The last line is one JSON object.
+`other_p99_ms` is over requests for single nodes by another process meanwhile,
+`loop_pause_max_ms` the longest time that the head's loop stood still.
+`calibration_s` is a fixed loop of pure Python, `ms_rel` is `ms` divided by it.
+The last line is one JSON object.
 """
 
 from __future__ import annotations
