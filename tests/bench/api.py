@@ -7,9 +7,10 @@ each number of nodes: `ms` is a request of the names, states and statuses of all
 request to the last byte (the median), `whole_ms` one of all nodes in full (`first_ms` the first
 one, which puts them into words), `same_ms` one that is answered with 304, `since_ms` one of what
 has changed since the last, `page_ms` one of 500 nodes, `status_ms` one of the status.
-`other_p99_ms` is over requests for single nodes by another process meanwhile, `stall_ms` the
-longest time that the head's loop stood still. `calibration_s` is a fixed loop of pure Python,
-`ms_rel` is `ms` divided by it. The last line is one JSON object.
+`other_p99_ms` is over requests for single nodes by another process meanwhile,
+`loop_pause_max_ms` the longest time that the head's loop stood still.
+`calibration_s` is a fixed loop of pure Python, `ms_rel` is `ms` divided by it.
+The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from layercake.head.settings import Settings
 from layercake.kraken.converge import Discovered
 from tests.bench._growth import growth
 from tests.bench._history import quantile
+from tests.bench._stalls import Stalls
 from tests.bench.engine import Instant, calibration, fields, rss_mb
-from tests.bench.plan import Stalls
 
 ADDRESS = "10.64.0.1"
 TIMES = 21
@@ -185,7 +186,12 @@ async def run(directory: Path, count: int) -> dict[str, float]:
     if process.returncode:
         raise SystemExit("the client failed")
     found: dict[str, float] = json.loads(out)
-    return {**found, "stall_ms": stalls.worst * 1000, "head_cpu_s": cpu, "rss_mb": rss_mb()}
+    return {
+        **found,
+        "loop_pause_max_ms": stalls.worst * 1000,
+        "head_cpu_s": cpu,
+        "rss_mb": rss_mb(),
+    }
 
 
 def main() -> None:
@@ -212,7 +218,7 @@ def main() -> None:
             f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items())
         )
         told |= {f"n{count}_{name}": round(value, 3) for name, value in found.items()}
-    print(json.dumps(told | growth(told, "ms", "other_p99_ms", "stall_ms")))
+    print(json.dumps(told | growth(told, "ms", "other_p99_ms", "loop_pause_max_ms")))
 
 
 if __name__ == "__main__":

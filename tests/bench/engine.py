@@ -5,7 +5,8 @@ A store, an engine without the guard, and a real database; services answer at on
 process. For each number of nodes, in a process of its own: `cpu_s` is the processor's seconds from
 the draft that takes them in until all wait for their boot (power found out, and switched on) and
 all is written, `flush_s` the last part of it; `rss_mb` is the resident memory, `idle_tick_ms` a
-tick of the engine at rest, `load_s` how long a head that is started again takes to read them.
+tick of the engine at rest, `loop_pause_max_ms` the longest that the loop stood still while they
+converged, `load_s` how long a head that is started again takes to read them.
 `calibration_s` is a fixed loop of pure Python on this machine, `cpu_rel` is `cpu_s` divided by it.
 The last line is one JSON object.
 """
@@ -35,6 +36,7 @@ from layercake.kraken.converge import Discovered, Event, NodeState
 from layercake.kraken.errors import NotFound
 from layercake.kraken.variables import UNKNOWN
 from tests.bench._growth import growth
+from tests.bench._stalls import Stalls
 
 SIZES = (1_000, 10_000, 100_000)
 TICKS = 20
@@ -124,13 +126,18 @@ async def measured(directory: Path, count: int) -> dict[str, float]:
             record = store.make(node, planner, NodeState.fresh(planner.layout.goal({})))
             transaction.add(record)
             desire.set_images(transaction, record, ())
+        stalls = Stalls()
+        looking = asyncio.create_task(stalls.look())
+        await asyncio.sleep(0)
     del transaction
     converged = time.process_time()
     await database.flush(store)
     end = time.process_time()
+    looking.cancel()
     if instant.waiting != count:
         raise SystemExit(f"{instant.waiting} of {count} nodes wait for their boot")
     found = {"cpu_s": end - start, "flush_s": end - converged, "rss_mb": rss_mb()}
+    found["loop_pause_max_ms"] = stalls.worst * 1000
     begin = time.perf_counter()
     for _ in range(TICKS):
         engine.tick()
@@ -166,7 +173,11 @@ def main() -> None:
         print(
             f"{count} nodes: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items())
         )
-    print(json.dumps(told | growth(told, "cpu_s", "rss_mb", "idle_tick_ms", "load_s")))
+    print(
+        json.dumps(
+            told | growth(told, "cpu_s", "rss_mb", "idle_tick_ms", "load_s", "loop_pause_max_ms")
+        )
+    )
 
 
 if __name__ == "__main__":

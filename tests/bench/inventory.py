@@ -37,7 +37,8 @@ from layercake.head.head import Head
 from layercake.head.life import THREAD_S
 from layercake.head.settings import Settings
 from layercake.moduleapi.module import Role
-from tests.bench.plan import ADDRESS, Stalls, inventory
+from tests.bench._stalls import Stalls
+from tests.bench.plan import ADDRESS, inventory
 from tests.support.operations import Operations
 
 ADMIN = Caller("bench", "local", Role.ADMIN)

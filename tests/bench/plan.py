@@ -32,6 +32,7 @@ from layercake.head.head import Head
 from layercake.head.life import THREAD_S
 from layercake.head.settings import Settings
 from tests.bench._growth import growth
+from tests.bench._stalls import Stalls
 from tests.bench.engine import calibration
 from tests.support.operations import Operations
 
@@ -67,20 +68,6 @@ def cpu(head: Head) -> tuple[float, float]:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         used += (int(stat[11]) + int(stat[12])) / TICKS
     return time.process_time(), used
-
-
-class Stalls:
-    """The longest time for which the loop stood still."""
-
-    worst = 0.0
-
-    async def look(self) -> None:
-        """Until it is cancelled."""
-        before = time.perf_counter()
-        while True:
-            await asyncio.sleep(0.001)
-            now = time.perf_counter()
-            self.worst, before = max(self.worst, now - before - 0.001), now
 
 
 @contextlib.asynccontextmanager

@@ -5,7 +5,8 @@ Head, agents and this driver are a process each, in a network namespace of their
 simulated (layercake.sim); datagrams, pulls and events are the real protocol, and the head is a
 whole one (sim/bulk.py). `roll_s` is from the request to the end of the last gate, with a gate of no
 time; `api_p99_ms` is over requests for the status, the roll, a node, and its history, one each 20
-ms from the request on. Prints one JSON object last.
+ms from the request on; `loop_pause_max_ms` is the longest that the head's loop was late, from a
+minute before the roll. Prints one JSON object last.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ def roll(socket: Path, nodes: int, batch: str) -> dict[str, Any]:
     converged(asker, nodes, UP_S + nodes / 200)
     time.sleep(2.0)
     cpu = time.process_time()
+    pause_s = api.ask("GET", "/v1/status")["loop"]["most_s"]
     start = time.perf_counter()
     request = {"range": "@all", "image": "two", "batch": batch, "health_timeout_s": 0.0}
     begin = threading.Thread(target=asker.ask, args=("POST", "/v1/rolls", request))
@@ -105,7 +107,8 @@ def roll(socket: Path, nodes: int, batch: str) -> dict[str, Any]:
             f"/v1/nodes/s{number * 37 % nodes:05d}",
             f"/v1/nodes/s{number * 37 % nodes:05d}/explain",
         )[number % 3]
-        api.ask("GET", path)
+        answer = api.ask("GET", path)
+        pause_s = max(pause_s, answer["loop"]["most_s"] if path == "/v1/status" else 0.0)
         if api.times[-1] > 0.05:
             slow.append((round(time.perf_counter() - start, 2), path, round(api.times[-1] * 1000)))
         number += 1
@@ -126,6 +129,7 @@ def roll(socket: Path, nodes: int, batch: str) -> dict[str, Any]:
         "api_p50_ms": round(quantile(times, 0.5), 1),
         "api_max_ms": round(max(times), 1),
         "api_answers": len(times),
+        "loop_pause_max_ms": round(1000 * pause_s, 1),
     }
 
 
@@ -231,7 +235,7 @@ def main() -> None:
         told |= {f"n{nodes}_{name}": value for name, value in found.items()}
         if nodes == USUAL:
             told |= found
-    print(json.dumps(told | growth(told, "roll_s", "api_p99_ms")))
+    print(json.dumps(told | growth(told, "roll_s", "api_p99_ms", "loop_pause_max_ms")))
 
 
 if __name__ == "__main__":

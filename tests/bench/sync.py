@@ -144,6 +144,7 @@ def measure(nodes: int) -> dict[str, Any]:
         f"n{nodes}_rest_core": round(share, 4),
         f"n{nodes}_rest_core_rel": round(share / unit, 3),
         f"n{nodes}_hellos": heard,
+        f"n{nodes}_loop_pause_max_ms": round(1000 * status["loop"]["most_s"], 1),
         f"n{nodes}_change_p50_ms": round(quantile(took, 0.5), 1),
         f"n{nodes}_change_p99_ms": round(quantile(took, 0.99), 1),
         f"n{nodes}_rss_mb": round(rss),
@@ -169,7 +170,11 @@ def main() -> None:
             in_namespace("tests.bench.sync", str(nodes), "--found", str(told))
             found |= json.loads(told.read_text())
         print(found, file=sys.stderr)
-    print(json.dumps(found | growth(found, "rest_core", "change_p99_ms", "rss_mb")))
+    print(
+        json.dumps(
+            found | growth(found, "rest_core", "change_p99_ms", "rss_mb", "loop_pause_max_ms")
+        )
+    )
 
 
 if __name__ == "__main__":
