@@ -198,7 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage(app: App, error: click.UsageError) -> int:
-    hint = _meant(getattr(error, "command_name", ""))  # of click's NoSuchCommand alone
+    word = getattr(error, "command_name", "")  # of click's NoSuchCommand alone
+    hint = _meant(word, error.ctx.command_path if error.ctx else "")
     if app.out.json:
         usage = error.ctx.get_usage() if error.ctx else ""
         app.out.document({"error": error.format_message(), "hint": hint or usage})
@@ -209,13 +210,13 @@ def _usage(app: App, error: click.UsageError) -> int:
     return BAD_INPUT
 
 
-def _meant(word: str) -> str:
-    """Which commands somebody may have meant who typed a word that is none."""
+def _meant(word: str, group: str) -> str:
+    """Which commands somebody may have meant who typed a word behind `group` that is none."""
     if not word:
         return ""
     from layercake.cli.similar import similar
 
-    return " or ".join(f"`{command}`" for command in similar(cli, word))
+    return " or ".join(f"`{command}`" for command in similar(cli, word, group))
 
 
 def _fail(app: App, error: LayercakeError) -> int:

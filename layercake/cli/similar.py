@@ -10,16 +10,19 @@ from collections.abc import Iterator
 import click
 
 MOST = 4
-_NEAR = 0.75
+_NEAR = 0.81
 
 
-def similar(root: click.Group, word: str) -> list[str]:
+def similar(root: click.Group, word: str, group: str) -> list[str]:
     """Commands such as "layercake node exec" that a word may mean: those of that name, else those
-    of nearly that name, else those whose help has the word."""
+    of nearly that name, else those whose help has the word. It stood behind `group`, "layercake
+    node": what that has comes first."""
     known = list(_commands(root, click.Context(root), ("layercake",)))
-    for means in (_has_name, _is_near, _is_in_help):
-        if found := [" ".join(path) for path, help_text in known if means(word, path, help_text)]:
-            return sorted(found, key=len)[:MOST]
+    own = [one for one in known if " ".join(one[0]).startswith(f"{group} ")]
+    for commands in (own, known):
+        for means in (_has_name, _is_near, _is_in_help):
+            if found := [" ".join(path) for path, text in commands if means(word, path, text)]:
+                return sorted(found, key=len)[:MOST]
     return []
 
 

@@ -184,6 +184,8 @@ def test_failures_are_the_right_errors() -> None:
         (("statsu",), "`layercake status`"),
         (("node", "mantenance"), "`layercake node maintenance`"),
         (("drain", "n0"), "`layercake node maintenance begin`"),
+        (("reboot", "n0"), "`layercake power cycle`"),
+        (("files", "list"), "`layercake files show`"),
         (("undrain",), "`layercake node maintenance end`"),
     ],
     ids=str,
@@ -193,6 +195,12 @@ def test_a_word_that_is_no_command_names_those_that_may_be_meant(
 ) -> None:
     result = run(*words)
     assert result.code == 2 and meant in result.err.splitlines()[-1]
+
+
+def test_a_log_level_may_stand_in_capitals(run: Run, head: CannedApi) -> None:
+    head.answers["POST /v1/log-levels"] = (200, {"levels": []})
+    assert run("log-level", "pxe", "DEBUG").code == 0
+    assert head.requests[-1][2]["level"] == "debug"
 
 
 def test_a_word_that_nothing_is_like_has_no_hint(run: Run) -> None:

@@ -154,6 +154,9 @@ async def test_equal_hardware_is_folded_and_summed(
     assert groups[0]["disk"] == "2x 1.92TB" and "system-serial" not in groups[0]
     rows, _ = await run(capsys, "hardware", "--fold", "--where", "memory>1G", "--columns", "bios")
     assert rows == [["NODES", "N", "BIOS"], ["n[0-2]", "3", "2.1"], ["n3", "1", "2.0"]]
+    asked = ["node", "hardware", "--fold", "--where", "memory>100T"]
+    assert await asyncio.to_thread(main, asked) == 0
+    assert "of these nodes, none is so: memory>100T" in capsys.readouterr().out
     assert await asyncio.to_thread(main, ["node", "hardware", "--sum", "--json"]) == 0
     sums: Mapping[str, int] = json.loads(capsys.readouterr().out)["sums"]
     assert sums["nodes"] == 6 and sums["without a survey"] == 2

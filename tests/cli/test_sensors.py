@@ -181,6 +181,17 @@ def test_the_command_sorts_and_sums(
     assert "Fan1" in everything.out and "n1: cannot reach the BMC" in everything.err
 
 
+def test_only_hot_machines_are_shown_and_those_that_do_not_say(
+    run: Callable[..., Any], head: Any
+) -> None:
+    head.answers["GET /v1/power/sensors"] = (200, {"sensors": ROWS})
+    hot = run("sensors", "n[0-2]", "--above", "75")
+    assert [line.split()[0] for line in hot.out.splitlines()[1:3]] == ["n1", "n2"]
+    well = [row for row in ROWS if not row["error"]]
+    head.answers["GET /v1/power/sensors"] = (200, {"sensors": well})
+    assert "no machine is above 99.5 °C" in run("sensors", "n[0-2]", "--above", "99.5").out
+
+
 def test_the_earlier_name_of_sensors_is_an_alias(run: Callable[..., Any], head: Any) -> None:
     head.answers["GET /v1/power/sensors"] = (200, {"sensors": ROWS})
     new, old = run("sensors", "n[0-2]", "--all"), run("power", "sensors", "n[0-2]")

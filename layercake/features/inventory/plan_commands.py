@@ -169,7 +169,10 @@ def _why(file: str, asked: str) -> Answer:
         f"{'' if number == 0 else ' (does not count)'}"
         for number, said in enumerate(found)
     ]
-    nobody = f"{request['file']} says nothing of {key} of {node}: it is as it is by default"
+    nobody = (
+        f"{request['file']} says nothing of {key} of {node}: if there is such a key, it is as it "
+        "is by default"
+    )
     return Answer(document, lambda out: out.lines("\n".join(lines) or nobody))
 
 

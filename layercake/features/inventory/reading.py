@@ -188,7 +188,7 @@ class Readers:
 
     def __init__(self) -> None:
         self.plans = SandboxedJob("plan the inventory", READING)
-        self.own_plans = SandboxedJob("plan the inventory", READING, urgent=True)
+        self.own_plans = SandboxedJob("plan the inventory", READING, urgent=True, rests=0.2)
         self.applied = SandboxedJob("apply the inventory", READING, urgent=True)
 
     @property

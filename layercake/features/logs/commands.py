@@ -10,11 +10,12 @@ from layercake.client.output import Column
 
 _COLUMNS = (Column("NAME"), Column("LEVEL"), Column("", flexible=True))
 _LEVELS = ("debug", "info", "warning", "error", "default")
+_LEVEL = click.Choice(("", *_LEVELS), case_sensitive=False)
 
 
 @command()
 @click.argument("name", default="")
-@click.argument("level", default="", metavar="[LEVEL]", type=click.Choice(("", *_LEVELS)))
+@click.argument("level", default="", metavar="[LEVEL]", type=_LEVEL)
 def log_level(app: App, name: str, level: str) -> Answer:
     """Show from which level on the parts of the head and its modules log, or have NAME log from
     LEVEL on: debug, info, warning, error, or default.

@@ -59,15 +59,15 @@ def hardware(
     variables = answer["variables"]
     views = sort_nodes(answer["nodes"], order or "name", variables)
     kinds = {name: kind_of(name, variables) for name in chosen}
+    empty = f"of these nodes, none is so: {where}" if where else "no nodes"
     if summed:
         sums = _sums(views)
         lines = [[name, amount_text(value)] for name, value in sums.items()]
         return Answer({"sums": sums}, lambda out: out.table(_SUMS, lines))
     if folded:
         groups = _folded(views, {n: kind for n, kind in kinds.items() if n not in _OWN})
-        return Answer({"groups": groups}, lambda out: _show_groups(out, groups))
+        return Answer({"groups": groups}, lambda out: _show_groups(out, groups, empty))
     rows = [[kind.text(view) for kind in kinds.values()] for view in views]
-    empty = f"of these nodes, none is so: {where}" if where else "no nodes"
     return Answer(
         {"nodes": views}, lambda out: out.table([*map(column_of, kinds)], rows, empty=empty)
     )
@@ -92,11 +92,11 @@ def _folded(views: Sequence[Mapping[str, Any]], kinds: Mapping[str, Kind]) -> li
     ]
 
 
-def _show_groups(out: Output, groups: Sequence[Mapping[str, Any]]) -> None:
+def _show_groups(out: Output, groups: Sequence[Mapping[str, Any]], empty: str) -> None:
     names = [name for name in (groups[0] if groups else ()) if name != "nodes"]
     rows = [
         [fold(group["nodes"]), len(group["nodes"]), *(group[name] for name in names)]
         for group in groups
     ]
     columns = [Column("NODES", flexible=True), Column("N", right=True), *map(column_of, names)]
-    out.table(columns, rows, empty="no nodes")
+    out.table(columns, rows, empty=empty)

@@ -116,9 +116,15 @@ _ORDER: dict[str, Callable[[Any], Any]] = {
     show_default=True,
     help="What comes first.",
 )
-def sensors(app: App, nodes: str, every: bool, order: str) -> Answer:
+@click.option(
+    "--above",
+    type=float,
+    metavar="C",
+    help="Only machines that are hotter than C °C at their hottest place.",
+)
+def sensors(app: App, nodes: str, every: bool, order: str, above: float | None) -> Answer:
     """Read what the machines of RANGE draw, how warm they are, and how their fans turn, now."""
-    return _sensors(app, nodes, every, order)
+    return _sensors(app, nodes, every, order, above)
 
 
 @command(power, "sensors", deprecated=True)
@@ -128,47 +134,56 @@ def old_sensors(app: App, nodes: str) -> Answer:
     return _sensors(app, nodes, True, "name")
 
 
-def _sensors(app: App, nodes: str, every: bool, order: str) -> Answer:
+def _sensors(app: App, nodes: str, every: bool, order: str, above: float | None = None) -> Answer:
     answer = app.head.get("/v1/power/sensors", range=nodes, timeout=SENSORS_S)
-    rows = answer["sensors"] = sorted(answer["sensors"], key=_ORDER[order])
+    rows = answer["sensors"] = sorted(
+        (row for row in answer["sensors"] if above is None or _is_above(row, above)),
+        key=_ORDER[order],
+    )
     code = FAILED if any(row["error"] for row in rows) else OK
 
-    def show(out: Output) -> None:
-        if every:
-            out.table(
-                _READINGS,
-                [
-                    [row["node"], one["name"], _number(one["value"]), one["unit"], one["health"]]
-                    for row in rows
-                    for one in row["readings"]
-                ],
-                empty="no sensors",
-            )
-            for row in rows:
-                if row["error"]:
-                    out.note(f"{row['node']}: {row['error']}")
-            return
-        out.table(
-            _SENSORS,
-            [
-                [
-                    row["node"],
-                    _number(row["watts"], " W"),
-                    _number(row["hottest"], " °C"),
-                    row["hottest_name"] or "-",
-                    _number(row["slowest_fan"], " RPM"),
-                    row["health"],
-                    row["error"],
-                ]
-                for row in rows
-            ],
-            empty="no nodes",
-        )
-        drawn = [row["watts"] for row in rows if row["watts"] is not None]
-        if len(drawn) > 1:
-            out.line(f"{len(drawn)} of {len(rows)} nodes draw {sum(drawn):,.0f} W")
+    empty = "no nodes" if above is None else f"no machine is above {above:g} °C"
+    if every:
+        return Answer(answer, lambda out: _show_readings(out, rows), code)
+    return Answer(answer, lambda out: _show_sensors(out, rows, empty), code)
 
-    return Answer(answer, show, code)
+
+def _show_readings(out: Output, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Each reading of each machine."""
+    readings = [
+        [row["node"], one["name"], _number(one["value"]), one["unit"], one["health"]]
+        for row in rows
+        for one in row["readings"]
+    ]
+    out.table(_READINGS, readings, empty="no sensors")
+    for row in rows:
+        if row["error"]:
+            out.note(f"{row['node']}: {row['error']}")
+
+
+def _show_sensors(out: Output, rows: Sequence[Mapping[str, Any]], empty: str) -> None:
+    """A line for each machine, and what they draw together."""
+    lines = [
+        [
+            row["node"],
+            _number(row["watts"], " W"),
+            _number(row["hottest"], " °C"),
+            row["hottest_name"] or "-",
+            _number(row["slowest_fan"], " RPM"),
+            row["health"],
+            row["error"],
+        ]
+        for row in rows
+    ]
+    out.table(_SENSORS, lines, empty=empty)
+    drawn = [row["watts"] for row in rows if row["watts"] is not None]
+    if len(drawn) > 1:
+        out.line(f"{len(drawn)} of {len(rows)} nodes draw {sum(drawn):,.0f} W")
+
+
+def _is_above(row: Mapping[str, Any], limit: float) -> bool:
+    """Whether a machine is hotter than so many °C, or does not say how warm it is."""
+    return bool(row["error"]) or (row["hottest"] is not None and row["hottest"] > limit)
 
 
 def _number(value: float | None, unit: str = "") -> str:
@@ -226,7 +241,7 @@ def off(app: App, nodes: str, force: bool, soft: bool, yes: bool) -> Answer:
 @click.option("--force", is_flag=True, help="BUSY nodes too.")
 @yes_option
 def cycle(app: App, nodes: str, force: bool, yes: bool) -> Answer:
-    """Power the nodes of RANGE off and on, and boot them anew."""
+    """Reboot the nodes of RANGE: power them off and on, and boot them anew."""
     return _change(app, nodes, "cycle", force, yes)
 
 

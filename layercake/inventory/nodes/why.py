@@ -35,8 +35,9 @@ def why(root: Marked | None, file: str, asked: str) -> tuple[str, str, list[Said
         if own is not None:
             layers = _layers(root, node, *own)
             return node, key, [said for layer in layers if (said := _said_in(*layer, key))]
+    missing = "no key is named" if _own(nodes, asked) else f"{file} has no such node"
     raise InputError(
-        f"cannot say why of {asked[:80]!r}: {file} has no such node",
+        f"cannot say why of {asked[:80]!r}: {missing}",
         hint="NODE.KEY is expected, as n7.kernel_args or n7.bmc.address",
     )
 
