@@ -16,7 +16,7 @@ from layercake.base.clock import boottime
 from layercake.fleet.persistence.changes import Changes, encode
 from layercake.heads.etcd import NotReached, OutcomeUnknown, StoreAway, StoreRefused
 from layercake.heads.log import End, Leader, LogState, SealedEntry, SharedLog, Term
-from layercake.kraken.errors import OperationFailed
+from layercake.kraken.errors import Deposed, OperationFailed
 
 log = logging.getLogger("layercake.heads")
 TTL_S = 5
@@ -26,10 +26,6 @@ MARGIN_S = 1.5
 the lease for about a second (its election timeout), and clocks run at different speeds."""
 RENEW_S = 1.0
 AGAIN_S = 0.2
-
-
-class Deposed(OperationFailed):
-    """Another head leads."""
 
 
 class PowerLease(Protocol):

@@ -123,7 +123,7 @@ class SharedSite:
         def over(why: str) -> None:
             self.lost = why
             self.give_up_addresses()
-            log.error("this head leads no more: %s", why)
+            log.warning("this head leads no more: %s", why)
             here.call_soon_threadsafe(lost)
 
         self.leadership = await self._loop.do(self._begin_to_lead(won, over))

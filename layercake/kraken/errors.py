@@ -69,6 +69,10 @@ class OperationFailed(LayercakeError):
     """Something outside answered that it failed."""
 
 
+class Deposed(OperationFailed):
+    """Another head leads, and this one does no more."""
+
+
 class Stalled(OperationFailed):
     """Something outside does not get on, and will not by itself; `after` is the last that was seen
     of it."""

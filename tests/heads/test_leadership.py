@@ -14,9 +14,9 @@ from layercake.base.clock import boottime
 from layercake.base.lease import Lease, permit_of
 from layercake.fleet.persistence.changes import Changes, TableChange, decode
 from layercake.heads.etcd import Answer, Etcd, OutcomeUnknown, StoreAway, StoreRefused
-from layercake.heads.leadership import MARGIN_S, TTL_S, Deposed, Leadership, Won
+from layercake.heads.leadership import MARGIN_S, TTL_S, Leadership, Won
 from layercake.heads.log import End, Leader, Seal, SharedLog, Snapshot
-from layercake.kraken.errors import OperationFailed, Refused
+from layercake.kraken.errors import Deposed, OperationFailed, Refused
 from tests.heads.test_log import ME, OTHER
 from tests.support.collectors import until
 from tests.support.etcd import EtcdMembers

@@ -333,6 +333,9 @@ def test_one_that_is_told_to_hands_over(led: tuple[HeadOfTwo, HeadOfTwo]) -> Non
     until(leader.follows)
     assert follower.heads()["epoch"] == epoch + 1
     assert names(follower) == ["n1", "n2"]
+    said = follower.cli("events").stdout
+    assert f"{leader.name} hands over to {follower.name}" in said, "it was written before"
+    assert "database.unwell" not in said
 
 
 def test_one_that_was_suspended_finds_that_another_leads(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:

@@ -31,7 +31,7 @@ def _start(kernel: Kernel) -> Running:
         )
 
     if site is None:
-        changes = HeadChanges(None, known, kernel.store)
+        changes = HeadChanges(None, known, kernel.store, kernel.database)
         return Running(
             (changes, known),
             prepare=known.load,
@@ -50,7 +50,7 @@ def _start(kernel: Kernel) -> Running:
         kernel.settings.people_url,
         known.forget,
     )
-    heads = HeadChanges(membership, known, kernel.store)
+    heads = HeadChanges(membership, known, kernel.store, kernel.database)
 
     def load() -> None:
         invitations.load(kernel.database.documents(DOCUMENTS))

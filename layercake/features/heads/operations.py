@@ -9,6 +9,7 @@ import msgspec
 from layercake.features.heads.known import ALONE, KnownHeads
 from layercake.features.heads.membership import Membership
 from layercake.fleet import events
+from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Store
 from layercake.heads.site import HeadsShown
 from layercake.kraken.errors import NotFound, Refused
@@ -17,11 +18,14 @@ from layercake.kraken.errors import NotFound, Refused
 class HeadChanges:
     """The heads, for people. `membership` is None for a head that is alone."""
 
-    def __init__(self, membership: Membership | None, known: KnownHeads, store: Store) -> None:
+    def __init__(
+        self, membership: Membership | None, known: KnownHeads, store: Store, database: Database
+    ) -> None:
         self._site = known.site
         self._known = known
         self._membership = membership
         self._store = store
+        self._database = database
         self._handing = asyncio.Lock()
 
     async def view(self) -> HeadsShown:
@@ -49,7 +53,8 @@ class HeadChanges:
 
     async def promote(self, head: str) -> HeadsShown:
         """Hands over to another head. The answer is how they were before. Raises Refused for one
-        that cannot lead now, NotFound for one that is not there."""
+        that cannot lead now, NotFound for one that is not there, OperationFailed if what this head
+        has seen cannot be written before."""
         site = self._site
         if site is None:
             raise Refused(
@@ -68,5 +73,6 @@ class HeadChanges:
                 raise Refused(f"cannot have {head} lead: {other.trouble}")
             await site.retire(head, retired=False)
             self._store.event(None, events.HEAD_HANDS_OVER, f"{site.name} hands over to {head}")
+            await self._database.flush(self._store)
             await site.hand_over(head)
             return found

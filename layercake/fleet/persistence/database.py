@@ -33,7 +33,7 @@ from layercake.fleet.persistence.schema import RESTORE_HINT, hint_of, open_datab
 from layercake.fleet.store import ALARMS, HISTORY_ALL, Event, Record, Store
 from layercake.fleet.table import Table
 from layercake.fleet.transaction import Transaction
-from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
+from layercake.kraken.errors import Deposed, InputError, LayercakeError, OperationFailed
 from layercake.moduleapi.event_loop.slices import in_slices
 
 log = logging.getLogger("layercake.database")
@@ -413,6 +413,8 @@ class Database:
             failed = OperationFailed(f"cannot write the database: {error}", hint=hint_of(error))
             trouble = str(failed)
             raise failed from None
+        except Deposed:  # nothing is wrong with the database
+            raise
         except OperationFailed as error:  # the log of the heads
             trouble = str(error)
             raise
