@@ -128,17 +128,18 @@ def test_one_thread_checks_all_kinds_and_leaves_nothing(web: int) -> None:
         time.monotonic,
     )
     before = handles()
-    quick: dict[str, Any] = {"interval_s": 0.1, "timeout_s": 0.3, "retries": 2, "start_s": 0.0}
+    quick: dict[str, Any] = {"interval_s": 0.1, "timeout_s": 20.0, "retries": 2, "start_s": 0.0}
+    brief = {**quick, "timeout_s": 0.3}  # for what never answers
     checks = {
         "tcp": Health("tcp", port=web, **quick),
         "http": Health("http", port=web, path="/up", **quick),
         "missing": Health("http", port=web, path="/gone", **quick),
         "refused": Health("tcp", port=unused_port(), **quick),
-        "silent": Health("http", port=silent.getsockname()[1], **quick),
+        "silent": Health("http", port=silent.getsockname()[1], **brief),
         "true": Health("exec", ("true",), **quick),
         "false": Health("exec", ("sh", "-c", "echo broken; seq 100000; exit 3"), **quick),
-        "slow": Health("exec", ("sleep", "60"), **quick),
-        "closed": Health("exec", ("sh", "-c", "exec >&- 2>&-; sleep 60"), **quick),
+        "slow": Health("exec", ("sleep", "60"), **brief),
+        "closed": Health("exec", ("sh", "-c", "exec >&- 2>&-; sleep 60"), **brief),
         "endless": Health("exec", ("yes", "no"), **{**quick, "timeout_s": 60.0}),
         "nothing": Health("exec", ("/no/such/program",), **quick),
     }
