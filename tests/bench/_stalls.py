@@ -11,7 +11,7 @@ class Stalls:
 
     worst = 0.0
 
-    async def look(self) -> None:
+    async def measure(self) -> None:
         """Until it is cancelled."""
         before = time.perf_counter()
         while True:

@@ -180,7 +180,9 @@ def under_attack(name: str, facts: Path) -> Iterator[None]:
 
 def bench(nodes: int, seconds: float, bare: bool, only: str | None = None) -> dict[str, Any]:
     """All attacks, one after the other, or one; each meets a head of its own."""
-    found, failed, log = {}, [], 0
+    found: dict[str, dict[str, float]] = {}
+    failed: list[str] = []
+    log = 0
     for name in [only] if only else ATTACKS:
         directory = Path(tempfile.mkdtemp(prefix="layercake-abuse-"))
         try:

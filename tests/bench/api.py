@@ -171,7 +171,7 @@ async def run(directory: Path, count: int) -> dict[str, float]:
     gc.set_threshold(*THRESHOLDS)
     api, stalls = head.api(), Stalls()
     await api.start()
-    tasks = [asyncio.create_task(work) for work in (converge(head), stalls.look())]
+    tasks = [asyncio.create_task(work) for work in (converge(head), stalls.measure())]
     argv = [sys.executable, "-m", "tests.bench.api", "--client", path, str(count)]
     begin = time.process_time()
     process = await asyncio.create_subprocess_exec(*argv, stdout=subprocess.PIPE)

@@ -127,7 +127,7 @@ async def measured(directory: Path, count: int) -> dict[str, float]:
             transaction.add(record)
             desire.set_images(transaction, record, ())
         stalls = Stalls()
-        looking = asyncio.create_task(stalls.look())
+        looking = asyncio.create_task(stalls.measure())
         await asyncio.sleep(0)
     del transaction
     converged = time.process_time()

@@ -70,7 +70,7 @@ async def followed(
     noted.seconds = noted.worst = 0.0
     yield
     gc.collect()
-    looking = asyncio.create_task(stalls.look()) if stalls is not None else None
+    looking = asyncio.create_task(stalls.measure()) if stalls is not None else None
     await asyncio.sleep(0.01)
     began = time.perf_counter()
     used = time.thread_time()

@@ -81,7 +81,7 @@ async def measured(head: Head, found: dict[str, float], name: str) -> AsyncItera
             pass
     gc.collect()
     stalls = Stalls()
-    looking = asyncio.create_task(stalls.look())
+    looking = asyncio.create_task(stalls.measure())
     await asyncio.sleep(0.01)
     stalls.worst, (own, children), begin = 0.0, cpu(head), time.perf_counter()
     yield

@@ -271,7 +271,8 @@ def _command(process: Path) -> bytes:
 async def test_one_that_stays_and_wants_too_much_is_ended_and_the_next_question_starts_another(
     data: bytes, bounds: Bounds, why: str
 ) -> None:
-    aside, before = SandboxedJob("do it", bounds, urgent=True), set(children())
+    aside = SandboxedJob("do it", bounds, urgent=True)
+    before = set(children())
     try:
         with pytest.raises(OperationFailed, match=why):
             await aside.request(STAYS, data)

@@ -54,7 +54,7 @@ class SimulatedNodes:
                 text=True,
             )
 
-    def look(self) -> Nodes:
+    def observe(self) -> Nodes:
         """How they are."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write("\n")
@@ -111,7 +111,7 @@ def begin(site: SiteOfHeads) -> SimulatedNodes:
         boot.http_port,
     )
     nodes = SimulatedNodes(site, options)
-    nodes.look()
+    nodes.observe()
     connect(site, "head1")
     lead(site, "head1")
     return nodes
@@ -156,7 +156,7 @@ def converged(site: SiteOfHeads, head: str) -> bool:
 def follow(site: SiteOfHeads, nodes: SimulatedNodes, head: str, address: str) -> None:
     """Waits until all nodes run what they should, and follow a head."""
     site.wait(f"the nodes run, says {head}", lambda: converged(site, head))
-    site.wait(f"the nodes follow {head}", lambda: {*nodes.look().heads.values()} == {address})
+    site.wait(f"the nodes follow {head}", lambda: {*nodes.observe().heads.values()} == {address})
 
 
 def lose_all(site: SiteOfHeads, *names: str) -> None:
@@ -192,7 +192,7 @@ def test_all_machines_are_lost_and_a_backup_brings_the_heads_back(site: SiteOfHe
         site.output("heads", "promote", "head2", "--yes", head="head1")
         site.wait("head2 leads", lambda: site.leads("head2", "head2"))
         follow(site, nodes, "head2", site.address("head2"))
-        before = nodes.look()
+        before = nodes.observe()
         lose_all(site, "head1", "head2", "witness1")
 
         # A new machine, with the address of the head that the backup is of.
@@ -227,7 +227,7 @@ def test_all_machines_are_lost_and_a_backup_brings_the_heads_back(site: SiteOfHe
         known = [f"{name} is away" for name in ("head1", "head2")]
         status = site.output("status", head="head4")
         assert not any(text in status for text in known), status
-        after = nodes.look()
+        after = nodes.observe()
         assert (after.lives, after.commands) == (before.lives, before.commands)
     finally:
         nodes.end()

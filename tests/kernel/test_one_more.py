@@ -1,5 +1,5 @@
-"""What one more field of nodes and one more setting cost: the places that CONTRIBUTING.md names, and
-no other."""
+"""What one more field of nodes and one more setting cost: the places that CONTRIBUTING.md names,
+and no other."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def begin(rig: Rig, images: dict[str, Image], **more: Any) -> None:
     rig.head.wait_for(image="ACTIVE", run="SYNC")
 
 
-def want(rig: Rig, **more: Any) -> None:
+def set_wanted(rig: Rig, **more: Any) -> None:
     """Has it fetch another desired state."""
     document = {**rig.head.document, **more}
     rig.head.document = {**document, "revision": rig.head.document["revision"] + 1}
@@ -104,7 +104,7 @@ def test_the_agent_stays_on_its_cores_and_nothing_else_does(
     rig.head.wait(run_like(rig, frozenset({FIRST}), USUAL))
     assert seen.read_text().split()[1] == format_cores(ALL)
     assert set(threads(rig.container()).values()) == {(ALL, USUAL)}
-    want(rig, minos={})
+    set_wanted(rig, minos={})
     rig.head.wait(run_like(rig, ALL, USUAL))
 
 
@@ -116,7 +116,7 @@ def test_commands_run_on_all_cores_while_the_agent_does_not(
     rig.head.wait(run_like(rig, frozenset({FIRST}), LAST))
     show = "grep -h Cpus_allowed_list /proc/self/status; cut -d' ' -f19,41 /proc/self/stat"
     request = {"id": 5, "kind": "exec", "key": "a" * 16, "command": ["sh", "-c", show]}
-    want(rig, requests=[request])
+    set_wanted(rig, requests=[request])
     rig.head.wait(lambda: 5 in rig.head.answers)
     output = base64.b64decode(rig.head.answers[5]["out"]).decode().split()
     assert output == ["Cpus_allowed_list:", format_cores(ALL), "0", "0"]
@@ -139,7 +139,7 @@ def test_the_agent_gives_way_while_the_node_is_busy(rig: Rig, images: dict[str, 
     begin(rig, images)
     set_busy(rig, True)
     rig.head.wait(run_like(rig, ALL, LAST))
-    want(rig, stage=[images["two"]])
+    set_wanted(rig, stage=[images["two"]])
     rig.head.wait(lambda: STAGED.name in rig.head.kinds())
     rig.head.wait(run_like(rig, ALL, LAST))
     assert set(threads(rig.container()).values()) == {(ALL, USUAL)}
@@ -157,7 +157,7 @@ def test_hellos_of_a_busy_node_come_in_time_when_all_cores_are_full(
     set_busy(rig, True)
     rig.head.wait(run_like(rig, frozenset({FIRST}), LAST))
     with full_cores():
-        want(rig, stage=[images["two"]])
+        set_wanted(rig, stage=[images["two"]])
         first = len(rig.head.heard_at)
         rig.head.wait(lambda: len(rig.head.heard_at) >= first + 10, 60.0)
         came = rig.head.heard_at[first:]
