@@ -26,7 +26,7 @@ from layercake.fleet.store import Event
 from layercake.head import lock, site_settings
 from layercake.head import settings as head_settings
 from layercake.head.head import Head
-from layercake.head.loading import own_head
+from layercake.head.loading import load_modules, own_head
 from layercake.head.settings import Settings
 from layercake.head.site_settings import SITE, SiteSettings
 from layercake.head.standby import StandbyServer
@@ -34,6 +34,7 @@ from layercake.heads.copying import HeadLink
 from layercake.heads.floating.keeper import take_away
 from layercake.heads.site import SharedSite
 from layercake.kraken.errors import InputError, LayercakeError
+from layercake.modules.side import waiting_processes
 from layercake.notify import Notifier
 
 log = logging.getLogger("layercake")
@@ -99,10 +100,14 @@ async def _serve(
     authority = Authority(data_dir / "pki", settings.certificates.days)
     site = _site(data_dir, settings, authority)
     life = asyncio.create_task(notifier.live())
+    waiting = waiting_processes(data_dir)
     try:
+        if site is not None:
+            await waiting.start(load_modules(data_dir, settings)[1])
         if site is None or await _stand_by(data_dir, settings, site, authority, stop, notifier):
             settings = head_settings.load(data_dir)  # the leader may have changed them meanwhile
             head = Head(data_dir, settings, environ=secrets, site=site)
+            head.modules.services.adopt(waiting)
             await _lead(head, notifier, inherited, stop)
         return stop.again
     except OSError as error:
@@ -111,6 +116,7 @@ async def _serve(
         ) from None
     finally:
         life.cancel()
+        await waiting.stop()
         if site is not None:
             await site.close()
 

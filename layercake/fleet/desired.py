@@ -20,6 +20,7 @@ from layercake.fleet.table import Table
 from layercake.fleet.transaction import Transaction
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import DesiredChanged, Held, NodeState
+from layercake.kraken.errors import Refused
 from layercake.kraken.variables import Goal
 
 
@@ -136,7 +137,7 @@ class DesiredState:
         record.planner = self._table.planner_for(
             record.node, forced=order is not None and order.force
         )
-        record.cfg_revision += 1
+        self._store.revise(record)
         self._store.mark(record)
         goal = record.planner.layout.goal(self.goal_values(record.meant, record.wanted))
         self._engine.post(record, DesiredChanged(goal))
@@ -171,7 +172,7 @@ class DesiredState:
             record.wanted = images
             record.planner = planner
             record.care = care(record.care)
-            record.cfg_revision += 1
+            self._store.revise(record)
 
         transaction.change(record, apply)
         state = wanted.state if hold is None else hold.state
@@ -195,7 +196,7 @@ class DesiredState:
             record.held = hold
             record.wanted = images
             record.care = care(record.care)
-            record.cfg_revision += 1
+            self._store.revise(record)
 
         fresh = images != record.wanted
         order = care(record.care).order
@@ -223,7 +224,7 @@ class DesiredState:
             record.stage = images
             record.stage_error = ""
             record.staged = record.staged & {i.digest for i in images}
-            record.cfg_revision += 1
+            self._store.revise(record)
 
         transaction.change(record, apply)
 
@@ -231,3 +232,13 @@ class DesiredState:
         """Returns when all that the engine did is on disk. Raises OperationFailed."""
         self._store.revision += 1
         await self._database.flush(self._store)
+
+
+def refuse_busy(records: Iterable[Record], force: bool) -> None:
+    """Raises Refused if one of the nodes does work that must not be interrupted, unless forced."""
+    busy = [r.name for r in records if r.value("busy") == "BUSY"]
+    if busy and not force:
+        raise Refused(
+            f"cannot stop {', '.join(busy[:10])}: BUSY",
+            hint="wait until they are free, or use --force",
+        )

@@ -27,10 +27,11 @@ from layercake.fleet.guard_state import GuardState
 from layercake.inventory.ranges import expand
 from layercake.inventory.schema import Node, groups_of
 from layercake.kraken.converge import NodeState
-from layercake.kraken.errors import NotFound, Refused
+from layercake.kraken.errors import NotFound
 from layercake.kraken.events import EventKind, Severity
 from layercake.kraken.planner import Planner
 from layercake.kraken.variables import Layout
+from layercake.kraken.wire import first_revision
 
 HISTORY_ALL = 5000
 """How many of the newest events are in memory; what a node's history is beyond them the database
@@ -372,6 +373,10 @@ class Store:
         self.entry_changed()
         self.mark(record)
 
+    def revise(self, record: Record) -> None:
+        """What a node is told is new. Revisions of a head are above all that one before it gave."""
+        record.cfg_revision = max(record.cfg_revision + 1, first_revision(self.epoch))
+
     def mark(self, record: Record) -> None:
         """The record changed: it is to be written, and who watches is told."""
         self.dirty.add(record.node.id)
@@ -485,13 +490,3 @@ class Store:
             (self.alarms if event.security else self.events).append(event)
             if (record := self._by_name.get(event.node)) is not None:
                 _keep_error(record, event)
-
-
-def refuse_busy(records: Iterable[Record], force: bool) -> None:
-    """Raises Refused if one of the nodes does work that must not be interrupted, unless forced."""
-    busy = [r.name for r in records if r.value("busy") == "BUSY"]
-    if busy and not force:
-        raise Refused(
-            f"cannot stop {', '.join(busy[:10])}: BUSY",
-            hint="wait until they are free, or use --force",
-        )

@@ -124,6 +124,10 @@ class Transaction:
         self.after(change, record)
         self.after(self._mark, record)
 
+    def revise(self, record: Record) -> None:
+        """What a node is told is new; inside of `change`."""
+        self._store.revise(record)
+
     def post(self, record: Record, event: Event) -> None:
         """Tells the engine of an event of a node."""
         self._engine.preview(self._copy(record), event)

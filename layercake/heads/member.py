@@ -52,6 +52,15 @@ def read_command(data_dir: Path) -> list[str]:
     return member.command(found.peers, existing=found.existing)
 
 
+def own_url(data_dir: Path) -> str:
+    """Where the member that this machine runs answers, "" if it runs none."""
+    try:
+        found = msgspec.json.decode((data_dir / FILE).read_bytes(), type=MemberFile)
+    except (OSError, msgspec.MsgspecError):
+        return ""
+    return found.client_url
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """One member: its name, where its data are, where clients and the other members reach it, and

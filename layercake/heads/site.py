@@ -79,10 +79,11 @@ class SharedSite:
         self._database = database
         self._reached = reached
         self._endpoints_file = data_dir / ENDPOINTS if (data_dir / member.FILE).exists() else None
-        endpoints = store_endpoints(data_dir, settings)
+        own = member.own_url(data_dir)  # first: it is gone only where this head is
+        endpoints = sorted(store_endpoints(data_dir, settings), key=lambda one: one != own)
         self._etcd = Etcd(endpoints, store_tls(data_dir, settings.store))
         self._shared = SharedLog(self._etcd, settings.prefix, read_seal(data_dir))
-        self.upkeep = StoreUpkeep(self._etcd, data_dir, boottime)
+        self.upkeep = StoreUpkeep(self._etcd, data_dir, own, boottime)
         self.writes = WriteCounts()
         self._loop = StoreLoop()
         self._me = Leader(settings.name, url, 0.0)
@@ -239,7 +240,7 @@ class SharedSite:
         while True:
             leads = self.leadership is not None and not self.lost
             try:
-                await self.upkeep.look_after(measures=leads)
+                await self.upkeep.look_after(acts=leads)
                 if leads or self.leader is None:
                     await self.upkeep.make_room()
             except LayercakeError as error:

@@ -29,6 +29,8 @@ MOST_OF = 0.9
 MOST_LEFT = 0.9
 """Of what a full store had: if it has more still it is soon full again."""
 CERTIFICATES_S = 3600.0
+ELSEWHERE_S = 30.0
+"""Seconds between two looks at which member leads the others."""
 WHOLE_AFTER_BYTES = 64 << 20
 """A whole copy is kept anew after so many bytes of changes, or twice what a copy has."""
 LOOK_S = 5.0
@@ -54,13 +56,15 @@ class WriteCounts:
 
 
 class StoreUpkeep:
-    """Looks after the members. `clock` is steady."""
+    """Looks after the members, of which that at `own` runs on this machine ("" if none does).
+    `clock` is steady."""
 
-    def __init__(self, store: Etcd, data_dir: Path, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Etcd, data_dir: Path, own: str, clock: Callable[[], float]) -> None:
         self._store = store
         self._data_dir = data_dir
+        self._own = own
         self._clock = clock
-        self._next = {"room": 0.0, "fsync": 0.0, "certificates": 0.0}
+        self._next = {"room": 0.0, "fsync": 0.0, "certificates": 0.0, "elsewhere": 0.0}
         self._counts: dict[str, list[tuple[float, int]]] = {}
         self._fsync_s: dict[str, float] = {}
         self._ends: dict[str, float] = {}
@@ -88,17 +92,30 @@ class StoreUpkeep:
         self._next[what] = now + seconds
         return True
 
-    async def look_after(self, *, measures: bool) -> None:
-        """All that is due; members are measured by one head at a time. Raises StoreAway and
-        StoreRefused."""
+    async def look_after(self, *, acts: bool) -> None:
+        """All that is due; the head that acts measures the members, and has another one than its
+        own lead them. Raises StoreAway and StoreRefused."""
         if self._is_due("certificates", CERTIFICATES_S):
             self.own_ends = store_certificate_ends(self._data_dir)
             for endpoint in self._store.endpoints:
                 with contextlib.suppress(OperationFailed):
                     self._ends[endpoint] = await self._store.certificate_ends(endpoint)
-        if measures and self._is_due("fsync", FSYNC_S):
+        if acts and self._is_due("fsync", FSYNC_S):
             for endpoint in self._store.endpoints:
                 await self._measure(endpoint)
+        if acts and self._own and self._is_due("elsewhere", ELSEWHERE_S):
+            await self._lead_elsewhere()
+
+    async def _lead_elsewhere(self) -> None:
+        """When the machine of the head that acts ends, and the leader of etcd does with it, an
+        election comes first, and then the head's lease has its whole time anew. So another machine
+        has that leader, if all members are well."""
+        there = self.complete(await self._store.statuses())
+        own = next((one for one in there if one.endpoint == self._own and one.leader), None)
+        if own is None or any(one.trouble or one.alarms for one in there):
+            return
+        others = sorted((one for one in there if one is not own), key=lambda one: one.fsync_s)
+        await self._let_another_lead(self._own, [one.endpoint for one in others])
 
     async def _measure(self, endpoint: str) -> None:
         try:
@@ -122,8 +139,9 @@ class StoreUpkeep:
             await self._store.compact(revision)
         there = [one for one in await self._store.statuses() if not one.trouble]
         for one in sorted(there, key=lambda one: one.leader):
-            if one.leader:
-                await self._let_another_lead(one.endpoint)
+            if one.leader:  # while a member writes its file anew it answers no other
+                others = [other.endpoint for other in there if other is not one]
+                await self._let_another_lead(one.endpoint, others)
             await self._store.defragment(one.endpoint)
         for member in full:
             await self._store.disarm(member, NO_SPACE)
@@ -136,17 +154,19 @@ class StoreUpkeep:
         else:
             log.error("%s: its quota is too small for what the heads keep", text)
 
-    async def _let_another_lead(self, endpoint: str) -> None:
-        """While a member writes its file anew it answers no other."""
-        others = [
-            int(one["ID"])
+    async def _let_another_lead(self, endpoint: str, others: Sequence[str]) -> None:
+        """The member at `endpoint` leads no more; the first of the others that can does."""
+        numbers = {
+            url: int(one["ID"])
             for one in await self._store.members()
-            if endpoint not in one.get("clientURLs", ()) and not one.get("isLearner")
-        ]
-        for member in others:
-            with contextlib.suppress(OperationFailed):
-                await self._store.transfer_leadership(endpoint, member)
-                return
+            if not one.get("isLearner")
+            for url in one.get("clientURLs", ())
+        }
+        for other in others:
+            if other in numbers:
+                with contextlib.suppress(OperationFailed):
+                    await self._store.transfer_leadership(endpoint, numbers[other])
+                    return
 
 
 def quantile_between(

@@ -152,7 +152,7 @@ class Kernel:
 
     def touch(self, record: Record) -> None:
         """What a node is told has changed, beside what is wanted of it: it is told anew."""
-        record.cfg_revision += 1
+        self.store.revise(record)
         self.store.mark(record)
         self.sync.push(record)
 
@@ -165,7 +165,7 @@ class Kernel:
             if self.store.find(record.node.id) is not record:
                 continue
             self.modules.notifier.changed(record)
-            record.cfg_revision += 1
+            self.store.revise(record)
             self.store.mark(record)
             if not self.sync.speaks(record) or await self.sync.coming.turn(
                 record.node.id, record.cfg_revision

@@ -62,6 +62,17 @@ def heads_epoch(number: int) -> int:
     return number >> _LIFE_BITS & MOST_EPOCHS if number & _SEVERAL else 0
 
 
+_REVISION_BITS = 20
+
+
+def first_revision(number: int) -> int:
+    """The lowest desired revision that a head gives, by the epoch of its datagrams. Heads of a
+    site have ranges of their own, the later the higher: what one has told a node, and has not
+    written before it ended, is never taken for what the next one tells. A head that is alone goes
+    on from what it has written."""
+    return heads_epoch(number) << _REVISION_BITS
+
+
 class Kind(IntEnum):
     """What a datagram is for."""
 

@@ -272,6 +272,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--module", required=True, help="where the module is: package.module:NAME")
     parser.add_argument("--socket", required=True, help="the head's module socket")
     parser.add_argument("--instance", required=True)
+    parser.add_argument(
+        "--wait", action="store_true", help="attach when a line comes by standard input"
+    )
     args = parser.parse_args(arguments)
     die_with_parent()
     leave_no_core()
@@ -280,8 +283,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cookie = os.environ.pop(COOKIE_VARIABLE, "")
     try:
+        service = service_of(load(args.module))
+        if args.wait and not sys.stdin.readline():
+            return  # the head has ended before it needed this process
         with asyncio.Runner(loop_factory=SendfileLoop) as runner:
-            runner.run(run(service_of(load(args.module)), args.socket, args.instance, cookie))
+            runner.run(run(service, args.socket, args.instance, cookie))
     except (LayercakeError, OSError) as error:
         sys.exit(str(error))
 

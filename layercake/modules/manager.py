@@ -83,6 +83,102 @@ def launch_of(module: Module, settings: Any, site: Site, reference: str = "") ->
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """By what a process shows that the head has started it (ModuleHost.expect)."""
+
+    name: str
+    cookie: str
+
+    @classmethod
+    def of(cls, module: str) -> Instance:
+        """A new one."""
+        return cls(f"{module}-{secrets.token_hex(6)}", secrets.token_hex(16))
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleProcess:
+    """A process that was started."""
+
+    process: asyncio.subprocess.Process
+    command: tuple[str, ...]
+    instance: Instance
+
+
+async def _start(
+    module: str,
+    command: tuple[str, ...],
+    instance: Instance,
+    socket: Path,
+    log_dir: Path,
+    *,
+    waits: bool = False,
+) -> ModuleProcess:
+    """Starts a module's process; one that `waits` attaches when it is told to. Raises OSError."""
+    if shutil.which(command[0]) is None:
+        raise FileNotFoundError(errno.ENOENT, "there is no such program", command[0])
+    words = [*command, "--socket", str(socket), "--instance", instance.name]
+    with (log_dir / f"{module}.log").open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            *("setpriv", "--pdeathsig", "KILL", "--"),
+            *words,
+            *(["--wait"] if waits else []),
+            stdin=asyncio.subprocess.PIPE if waits else asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={
+                **without_secrets(os.environ),
+                COOKIE_VARIABLE: instance.cookie,
+                "GRPC_VERBOSITY": "ERROR",
+            },
+        )
+    return ModuleProcess(process, command, instance)
+
+
+class WaitingProcesses:
+    """The modules' processes of a head that follows: each has read its code, and attaches when this
+    head leads. Programs that are not ours are started then."""
+
+    def __init__(self, socket_path: Path, log_dir: Path) -> None:
+        self._socket = socket_path
+        self._log_dir = log_dir
+        self._waiting: dict[str, ModuleProcess] = {}
+
+    async def start(self, launches: Mapping[str, Launch]) -> None:
+        """Starts them. One that cannot be is started when it is needed, which says why."""
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        for name, launch in launches.items():
+            if launch.command[0] == sys.executable:
+                with contextlib.suppress(OSError):
+                    self._waiting[name] = await _start(
+                        name,
+                        launch.command,
+                        Instance.of(name),
+                        self._socket,
+                        self._log_dir,
+                        waits=True,
+                    )
+
+    def release(self, name: str, command: tuple[str, ...]) -> ModuleProcess | None:
+        """The process of a module, which attaches now; None if there is none by this command."""
+        waiting = self._waiting.get(name)
+        if waiting is None or waiting.command != command or waiting.process.stdin is None:
+            return None
+        if waiting.process.returncode is not None:
+            return None
+        del self._waiting[name]
+        waiting.process.stdin.write(b"\n")
+        return waiting
+
+    async def stop(self) -> None:
+        """Ends those that still wait."""
+        for waiting in self._waiting.values():
+            with contextlib.suppress(ProcessLookupError):
+                waiting.process.kill()
+        await asyncio.gather(*(one.process.wait() for one in self._waiting.values()))
+        self._waiting.clear()
+
+
 class ServiceManager:
     """Starts, watches and stops the modules' processes."""
 
@@ -95,7 +191,12 @@ class ServiceManager:
         self.launches = dict(launches)
         self.status: dict[str, ServiceStatus] = {name: ServiceStatus(name) for name in launches}
         self._tasks: list[asyncio.Task[None]] = []
+        self._waiting: WaitingProcesses | None = None
         self._stopping = False
+
+    def adopt(self, waiting: WaitingProcesses) -> None:
+        """Processes that have been started already; before `start`."""
+        self._waiting = waiting
 
     def start(self) -> None:
         """Starts all; returns at once."""
@@ -163,38 +264,18 @@ class ServiceManager:
 
     async def _run_once(self, status: ServiceStatus) -> int:
         name = status.name
-        cookie = secrets.token_hex(16)
-        instance = f"{name}-{status.restarts}-{secrets.token_hex(4)}"
-        self._host.expect(name, instance, cookie, self.launches[name].start)
+        launch = self.launches[name]
         self._enter(status, ServiceState.STARTING)
-        command = self.launches[name].command
-        if shutil.which(command[0]) is None:
-            raise FileNotFoundError(errno.ENOENT, "there is no such program", command[0])
-        with (self._log_dir / f"{name}.log").open("ab") as output:
-            process = await asyncio.create_subprocess_exec(
-                "setpriv",
-                "--pdeathsig",
-                "KILL",
-                "--",
-                *command,
-                "--socket",
-                str(self._socket),
-                "--instance",
-                instance,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={
-                    **without_secrets(os.environ),
-                    COOKIE_VARIABLE: cookie,
-                    "GRPC_VERBOSITY": "ERROR",
-                },
-            )
+        waiting = self._waiting.release(name, launch.command) if self._waiting else None
+        instance = waiting.instance if waiting else Instance.of(name)
+        self._host.expect(name, instance.name, instance.cookie, launch.start)
+        own = waiting or await _start(name, launch.command, instance, self._socket, self._log_dir)
+        process = own.process
         status.pid = process.pid
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ATTACH_S):
                 return await process.wait()
-        if self._host.awaits(instance):
+        if self._host.awaits(instance.name):
             process.kill()
             status.health = f"cannot start: it did not attach in {ATTACH_S:.0f} s"
         return await process.wait()

@@ -20,8 +20,16 @@ from layercake.modules.dispatch import Dispatcher
 from layercake.modules.effect_runner import EffectRunner
 from layercake.modules.host import ModuleHost
 from layercake.modules.log_levels import LogLevels
-from layercake.modules.manager import Launch, ServiceManager
+from layercake.modules.manager import Launch, ServiceManager, WaitingProcesses
 from layercake.modules.notifier import ModuleNotifier
+
+SOCKET = "modules.sock"
+LOGS = "log"
+
+
+def waiting_processes(data_dir: Path) -> WaitingProcesses:
+    """The processes of a head that follows."""
+    return WaitingProcesses(data_dir / SOCKET, data_dir / LOGS)
 
 
 class BootSetSource(Protocol):
@@ -52,9 +60,8 @@ class ModuleSide:
         boot_sets: BootSetSource,
         post: Callable[[Record, Event], None],
     ) -> None:
-        socket_path = data_dir / "modules.sock"
-        self.host = ModuleHost(socket_path)
-        self.services = ServiceManager(self.host, socket_path, data_dir / "log", launches)
+        self.host = ModuleHost(data_dir / SOCKET)
+        self.services = ServiceManager(self.host, data_dir / SOCKET, data_dir / LOGS, launches)
         self.log_levels = LogLevels(self.host, launches)
         self.ask = ModuleCalls(table, self.host).call
         self.notifier = ModuleNotifier(

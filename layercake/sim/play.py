@@ -189,6 +189,9 @@ def build_play(options: Options, screen: Screen) -> Play:
     )
     site.prepare(place, settings, simulated)
     others = [_other(number, settings, options, members) for number in range(2, options.heads + 1)]
+    if members is not None:
+        for number, head in enumerate((place, *others)):
+            members.place(number, head)
     boot = next(s for s in settings.sections.values() if hasattr(s, "dhcp_port"))
     faults = msgspec.convert(options.faults, Faults)
     where = Head(

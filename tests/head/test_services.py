@@ -25,7 +25,7 @@ from layercake.main import serve
 from layercake.moduleapi import client
 from layercake.moduleapi import module_pb2 as pb
 from layercake.modules.host import ModuleHost, Start
-from layercake.modules.manager import Launch, ServiceManager, launch_of
+from layercake.modules.manager import Launch, ServiceManager, WaitingProcesses, launch_of
 from layercake.notify import Notifier
 from tests.support.echo import MODULE, EchoSettings
 from tests.support.listener import KeepingListener
@@ -122,6 +122,30 @@ async def test_mutations_end_in_results(tmp_path: Path) -> None:
         assert results[3][1] is False
         assert "secret detail" not in results[3][2]
         assert ("a", "echo.mutated", "echo-set") in run.listener.events
+
+
+async def test_a_process_that_waited_attaches_when_it_is_needed(tmp_path: Path) -> None:
+    waiting = WaitingProcesses(tmp_path / "m.sock", tmp_path / "log")
+    outside = Launch(("/bin/sleep", "3600"), Start({}))
+    await waiting.start({NAME: launch(), "other": launch(), "outside": outside})
+    run = Running(tmp_path, {})
+    run.manager.adopt(waiting)
+    await run.host.start(run.listener)
+    run.manager.start()
+    try:
+        await until(lambda: run.status.health == "running")
+        first = run.status.pid
+        assert first is not None and "--wait" in Path(f"/proc/{first}/cmdline").read_text()
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: run.status.restarts == 1 and run.status.health == "running")
+        assert "--wait" not in Path(f"/proc/{run.status.pid}/cmdline").read_text()
+        assert waiting.release("other", ("/bin/true",)) is None, "it is another program by now"
+        assert waiting.release("outside", outside.command) is None
+    finally:
+        await waiting.stop()
+        await run.host.stop()
+        await run.manager.stop()
+    assert waiting.release("other", launch().command) is None
 
 
 async def test_a_killed_service_is_started_again(tmp_path: Path) -> None:

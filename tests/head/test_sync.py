@@ -173,7 +173,9 @@ async def test_nodes_hear_of_changes_whatever_the_heads_clock_does(
     await world.restart()
     hello = agent.hello(world.sequence + 1, revision=1, changes=1, mask=0, state=0)
     world.send(hello)
-    assert agent.receive(world.client.recv(2048)) == NewEpoch(world.head.store.epoch)
+    assert agent.receive(world.client.recv(2048)) == NewEpoch(
+        world.head.store.epoch, world.node("n0").cfg_revision
+    )
     world.send(world.hello("n0"))
     assert agent.receive(world.client.recv(2048)) == Wanted(world.node("n0").cfg_revision)
 

@@ -14,7 +14,17 @@ from layercake.kraken.errors import Unreachable, WireError
 from layercake.kraken.wire import Datagram, Kind, datagram_epoch, decode, encode, heads_epoch
 from minos.agent.head_link.connection import HeadConnection, address_at
 from minos.agent.head_link.known_heads import Head, KnownHeads
-from minos.agent.head_link.sync import Epochs, HelloTimer, NewEpoch, OutdatedHead, SyncCodec, Wanted
+from minos.agent.head_link.sync import (
+    LATELY_S,
+    SPREAD_S,
+    Epochs,
+    HelloTimer,
+    NewEpoch,
+    OutdatedHead,
+    SyncCodec,
+    TakeOver,
+    Wanted,
+)
 from minos.agent.state import Config
 from tests.support.fake_head import FakeHead
 
@@ -38,7 +48,7 @@ def test_a_head_of_a_lower_epoch_is_not_believed_and_told_why() -> None:
     codec = SyncCodec(NODE, 77, KEY, old, LAYOUT)
     assert codec.receive(from_head(Kind.DESIRED, 1, old)) == Wanted(9)
     number = hello(codec).sequence
-    assert codec.receive(from_head(Kind.CHALLENGE, number, new)) == NewEpoch(new)
+    assert codec.receive(from_head(Kind.CHALLENGE, number, new)) == NewEpoch(new, 9)
     with pytest.raises(OutdatedHead):
         codec.receive(from_head(Kind.DESIRED, 2, old))
     for before in (datagram_epoch(4, 99), 99):
@@ -55,7 +65,7 @@ def test_a_head_that_was_started_again_in_its_epoch_is_believed() -> None:
     codec = SyncCodec(NODE, 77, KEY, datagram_epoch(4, 11), LAYOUT)
     again = datagram_epoch(4, 12)
     challenge = from_head(Kind.CHALLENGE, hello(codec).sequence, again)
-    assert codec.receive(challenge) == NewEpoch(again)
+    assert codec.receive(challenge) == NewEpoch(again, 9)
 
 
 def test_an_epoch_that_came_another_way_is_told_with_the_next_hello() -> None:
@@ -243,3 +253,25 @@ def test_images_of_a_head_are_fetched_from_each_of_them_and_others_from_where_th
         "http://192.0.2.2:8080/images/ab?node=n&ticket=x",
     ]
     assert address_at("http://198.51.100.1/x", heads) == ["http://198.51.100.1/x"]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "revision", "quiet_s", "waits_s"),
+    [
+        (datagram_epoch(5, 1), 9, LATELY_S, SPREAD_S / 2),
+        (datagram_epoch(5, 1), 8, LATELY_S, 0.0),  # what it was told last was not written
+        (datagram_epoch(5, 1), 9, LATELY_S - 1.0, 0.0),  # what it said last may not have been
+        (datagram_epoch(0, 1), 9, LATELY_S, 0.0),  # a head that is alone was started again
+    ],
+)
+def test_a_node_that_has_no_news_comes_to_another_head_when_others_have_come(
+    epoch: int, revision: int, quiet_s: float, waits_s: float
+) -> None:
+    take_over = TakeOver()
+    now = 1000.0
+    take_over.news(now)
+    now += quiet_s
+    assert not take_over.is_due(now)
+    take_over.begins(NewEpoch(epoch, revision), 9, now, 0.5)
+    assert waits_s == 0.0 or not take_over.is_due(now + waits_s - 0.1)
+    assert take_over.is_due(now + waits_s) and not take_over.is_due(now + 2 * SPREAD_S)

@@ -185,3 +185,17 @@ async def test_a_request_of_a_node_that_follows_a_later_head_is_not_served(
     asked = PlainRequest(Connection({}), "/node/v1/desired", None, headers["Authorization"], fields)
     assert (world.head.nodes.quick(asked) is None) == (status == 503)
     assert seen == ([3] if status == 503 else [])
+
+
+def test_no_two_heads_that_acted_give_the_same_revision(world: World) -> None:
+    """What one has told a node it may not have written before it ended."""
+    store = world.head.store
+    record = world.node("n0")
+    given: list[int] = []
+    for epoch in (3, 4):
+        world.head.heads.acts(epoch)
+        record.cfg_revision = 7  # as it was read
+        for _ in range(3):
+            store.revise(record)
+            given.append(record.cfg_revision)
+    assert given == sorted(set(given)) and given[0] > 7

@@ -19,7 +19,7 @@ from layercake.heads.etcd import NO_SPACE, Etcd, StoreRefused, put_key
 from layercake.heads.member import Member
 from layercake.heads.settings import DIRECTORY, KEY, HeadsSettings
 from layercake.heads.site import SharedSite
-from layercake.heads.upkeep import FSYNC_S, ROOM_S, StoreUpkeep, quantile_between
+from layercake.heads.upkeep import ELSEWHERE_S, FSYNC_S, ROOM_S, StoreUpkeep, quantile_between
 from tests.heads.test_store import LINK, REACHED
 from tests.support.clock import FakeClock
 from tests.support.etcd import EtcdMembers, etcd_members, free_ports
@@ -53,7 +53,7 @@ async def fill(store: Etcd, keys: Iterable[int]) -> None:
 
 async def test_a_full_store_gets_its_room_back(store: Etcd, tmp_path: Path) -> None:
     await fill(store, itertools.repeat(0))
-    upkeep = StoreUpkeep(store, tmp_path, FakeClock())
+    upkeep = StoreUpkeep(store, tmp_path, "", FakeClock())
     await upkeep.make_room()
     assert upkeep.rooms_made == 1 and await store.alarms() == []
     statuses = await store.statuses()
@@ -63,11 +63,35 @@ async def test_a_full_store_gets_its_room_back(store: Etcd, tmp_path: Path) -> N
         await store.transaction((), [put_key(b"/k0", VALUE)])
 
 
+async def test_the_machine_of_the_head_that_acts_does_not_lead_the_store_besides(
+    small: EtcdMembers, store: Etcd, tmp_path: Path
+) -> None:
+    async def leader() -> str:
+        return next((one.endpoint for one in await store.statuses() if one.leader), "")
+
+    async with asyncio.timeout(60):
+        while not (own := await leader()):
+            await asyncio.sleep(0.1)
+        clock = FakeClock()
+        upkeep = StoreUpkeep(store, tmp_path, own, clock)
+        await upkeep.look_after(acts=False)
+        assert await leader() == own, "a head that follows leaves it as it is"
+        gone = next(n for n, one in enumerate(small.members) if one.client_url != own)
+        small.kill(gone)
+        await upkeep.look_after(acts=True)
+        assert await leader() == own, "not while a member is down"
+        small.start(gone)
+        small.wait(gone)
+        while await leader() == own:
+            clock.now += ELSEWHERE_S
+            await upkeep.look_after(acts=True)
+
+
 async def test_a_store_whose_quota_is_too_small_is_tried_once_a_minute(
     store: Etcd, tmp_path: Path
 ) -> None:
     clock = FakeClock()
-    upkeep = StoreUpkeep(store, tmp_path, clock)
+    upkeep = StoreUpkeep(store, tmp_path, "", clock)
     keys = itertools.count()
     made = -1
     while made != upkeep.rooms_made:
@@ -142,16 +166,16 @@ async def test_a_disk_that_writes_slowly_is_seen(tmp_path: Path, slow: bool) -> 
     )
     clock = FakeClock()
     store = Etcd([client])
-    upkeep = StoreUpkeep(store, tmp_path, clock)
+    upkeep = StoreUpkeep(store, tmp_path, "", clock)
     try:
         async with asyncio.timeout(60):
             while (await store.statuses())[0].trouble:
                 await asyncio.sleep(0.1)
-        await upkeep.look_after(measures=True)
+        await upkeep.look_after(acts=True)
         for number in range(10):
             await store.transaction((), [put_key(b"/%d" % number, b"1")])
         clock.now += FSYNC_S
-        await upkeep.look_after(measures=True)
+        await upkeep.look_after(acts=True)
         (found,) = upkeep.complete(await store.statuses())
     finally:
         await store.close()

@@ -125,7 +125,7 @@ class NodeRequests:
         return number, pending
 
     def _changed(self, record: Record) -> None:
-        record.cfg_revision += 1
+        self._store.revise(record)
         self._store.mark(record)
 
     def _remove(self, number: int) -> None:

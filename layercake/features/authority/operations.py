@@ -125,7 +125,7 @@ class AuthorityChanges:
         self._push(record)
 
     def _push(self, record: Record) -> None:
-        record.cfg_revision += 1
+        self._store.revise(record)
         self._store.mark(record)
         self._sync.push(record)
 

@@ -67,7 +67,7 @@ class NodeKeyring:
         for name in made:
             record = named[name]
             if self._store.find(record.node.id) is record:
-                record.cfg_revision += 1
+                self._store.revise(record)
                 self._store.mark(record)
                 self._sync.push(record)
         if made:

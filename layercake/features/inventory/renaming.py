@@ -110,7 +110,7 @@ class NodeNames:
                 self._store.rename(one, node)
             else:
                 one.node = node  # a copy, to be written
-            one.cfg_revision += 1
+            self._store.revise(one)
 
         old = record.name
         transaction.change(record, apply)

@@ -23,9 +23,9 @@ from layercake.base.clock import Clock
 from layercake.base.text import parse_json
 from layercake.features.guard.guard import Guard
 from layercake.fleet import events
-from layercake.fleet.desired import DesiredState
+from layercake.fleet.desired import DesiredState, refuse_busy
 from layercake.fleet.guard_state import Order
-from layercake.fleet.store import Record, Store, refuse_busy
+from layercake.fleet.store import Record, Store
 from layercake.fleet.transaction import Transaction
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused, Unreachable

@@ -17,10 +17,10 @@ from layercake.features.guard.guard import Guard
 from layercake.features.nodes.views import parts_view
 from layercake.features.power.views import sensors_view
 from layercake.fleet import events
-from layercake.fleet.desired import DesiredState
+from layercake.fleet.desired import DesiredState, refuse_busy
 from layercake.fleet.guard_state import Order
 from layercake.fleet.networks import SiteNetworks
-from layercake.fleet.store import Record, Store, refuse_busy
+from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused

@@ -9,7 +9,8 @@ from layercake.api.caller import said_by
 from layercake.features.guard.guard import Guard
 from layercake.features.releases.manager import ReleaseManager, refuse
 from layercake.features.releases.views import release_view
-from layercake.fleet.store import Record, Store, refuse_busy
+from layercake.fleet.desired import refuse_busy
+from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import InputError, Refused
 
 

@@ -168,7 +168,7 @@ def boots(transaction: Transaction, record: Record, change: Callable[[Boots], Bo
 
     def apply(record: Record) -> None:
         record.boots = change(record.boots)
-        record.cfg_revision += 1
+        transaction.revise(record)
 
     transaction.change(record, apply)
 

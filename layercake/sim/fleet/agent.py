@@ -20,7 +20,7 @@ from imageapi import events
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import bearer
 from layercake.sim.fleet.commands import played
-from minos.agent.head_link.sync import HelloTimer, NewEpoch, SyncCodec, Wanted
+from minos.agent.head_link.sync import HelloTimer, NewEpoch, SyncCodec, TakeOver, Wanted
 
 STAGE_S = (0.05, 0.3)
 SWITCH_S = (0.05, 0.3)
@@ -102,6 +102,7 @@ class Agent:
         "_newest",
         "_pulling",
         "_staged",
+        "_take_over",
         "_timer",
         "_wanted",
         "_world",
@@ -121,6 +122,7 @@ class Agent:
         self._facts = facts
         self._codec = SyncCodec(node, facts.session, facts.key, facts.epoch, facts.layout.digest)
         self._timer = HelloTimer(facts.hello_s, lambda: world.several)
+        self._take_over = TakeOver()
         self.authorization = bearer(facts.key, node, facts.session)
         self.revision = self._newest = self._changes = 0
         self._pulling = False
@@ -162,17 +164,21 @@ class Agent:
     def datagram_received(self, data: bytes) -> None:
         """Applies a datagram of the head. Raises WireError."""
         message = self._codec.receive(data)
-        self._timer.answered(self._world.now(), self._world.jitter())
+        now = self._world.now()
+        self._timer.answered(now, self._world.jitter())
         if isinstance(message, NewEpoch):
-            self._newest = 0
-            self._pull()
+            self._take_over.begins(message, self._newest, now, self._world.jitter())
             self.hello()
         elif isinstance(message, Wanted):
             if message.probe:
                 self.hello()
             if message.revision > self._newest:
                 self._newest = message.revision
+                self._take_over.news(now)
                 self._pull()
+        if self._take_over.is_due(now):
+            self._newest = 0
+            self._pull()
 
     def _takes(self, span: tuple[float, float]) -> float:
         return span[0] + (span[1] - span[0]) * self._world.jitter()
@@ -191,6 +197,7 @@ class Agent:
         """Tells the head of events, and of those that were gathered before them."""
         told = (*self._gathered, *told)
         if told:
+            self._take_over.news(self._world.now())
             self._gathered = []
             self._world.send_request(self, "POST /node/v1/events", json.dumps(told).encode())
 
@@ -206,6 +213,7 @@ class Agent:
         self.revision = int(document["revision"])
         if self._newest > self.revision:
             self._pull()
+        self._newest = max(self._newest, self.revision)
         stage = {i["digest"]: i for i in document["stage"]}
         for digest in stage.keys() - self._staged:
             event = {
@@ -234,6 +242,7 @@ class Agent:
         """Answers a request of the head, unless the node hangs."""
         if self.hung:
             return
+        self._take_over.news(self._world.now())
         seconds, answer = played(self.owner.identity.name, request)
         line = f"POST /node/v1/answers/{request['id']}"
         send = functools.partial(self._world.send_request, self, line, json.dumps(answer).encode())

@@ -13,7 +13,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from layercake.heads.member import QUOTA_BYTES, Member
+import msgspec
+
+from layercake.base.files import write_atomic
+from layercake.heads.member import FILE, QUOTA_BYTES, Member, MemberFile
 from layercake.kraken.errors import OperationFailed
 
 NAMES = ("one", "two", "three")
@@ -82,6 +85,13 @@ class EtcdMembers:
                 self._processes[number] = subprocess.Popen(
                     member.command(peers, existing=existing), stdout=output, stderr=output
                 )
+
+    def place(self, number: int, data_dir: Path) -> None:
+        """Puts into a head's data directory that this member is the one of its machine."""
+        member = self.members[number]
+        peers = {one.name: one.peer_url for one in self.members}
+        found = MemberFile(member.name, member.client_url, member.peer_url, peers, existing=False)
+        write_atomic(data_dir / FILE, msgspec.json.encode(found))
 
     def start_missing(self) -> None:
         """Starts those that were killed, and waits until all answer."""

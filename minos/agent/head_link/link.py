@@ -92,6 +92,8 @@ class HeadLink:
         self._answers: list[tuple[int, dict[str, Any]]] = []
         self._outbox = Outbox(self._wake, now)
         self._authorization = ""
+        self.handed_in = 0
+        """How often the head has taken events or an answer."""
         self._connection = HeadConnection(config, session, heads)
 
     def start(self) -> None:
@@ -259,6 +261,7 @@ class HeadLink:
             number, body = self._answers[0]
             try:
                 self._call("POST", f"/node/v1/answers/{number}", body)
+                self.handed_in += 1
             except Unreachable:
                 raise
             except BaseException:
@@ -276,6 +279,7 @@ class HeadLink:
         try:
             if batch:
                 self._call("POST", "/node/v1/events", batch)
+                self.handed_in += 1
         except OperationFailed:
             # the head has seen them and will not have them: they are lost, and the console says why
             raise

@@ -11,6 +11,7 @@ What comes from a head of a lower one than a genuine head has told is refused.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -33,6 +34,9 @@ RETRY_FIRST = 0.5
 RETRY_MAX = 4.0
 SEARCH_AFTER_S = 0.9
 SEARCH_S = 1.0
+LATELY_S = 20.0
+"""Longer than it takes to find the head that acts instead of one that has ended."""
+SPREAD_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +50,43 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class NewEpoch:
-    """The head was started again; say HELLO at once."""
+    """The head was started again, or is another one; say HELLO at once. `revision` is the newest
+    desired one that it has."""
 
     epoch: int
+    revision: int
+
+
+class TakeOver:
+    """When to fetch and tell all anew from a head that acts in place of another one. The one before
+    gave out its revisions in a range of its own (wire.first_revision), and what it knew it copied
+    within a second: where nothing is new, and nothing was lately, ten thousand nodes need not come
+    at once, and do so in the next SPREAD_S. With a head that is alone, and was started again, no
+    node waits."""
+
+    def __init__(self) -> None:
+        self._due = math.inf
+        self._news_at = -math.inf
+
+    def news(self, now: float) -> None:
+        """The node was told something, or has told something."""
+        self._news_at = now
+
+    def begins(self, message: NewEpoch, newest: int, now: float, jitter: float) -> None:
+        """A head acts. `newest` is the newest revision that the node knows of."""
+        waits = (
+            heads_epoch(message.epoch) > 0
+            and message.revision == newest
+            and now - self._news_at >= LATELY_S
+        )
+        self._due = now + SPREAD_S * jitter if waits else now
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time, which is said once."""
+        if now < self._due:
+            return False
+        self._due = math.inf
+        return True
 
 
 def _nothing() -> None:
@@ -138,7 +176,7 @@ class SyncCodec:
             self._sent.remove(datagram.sequence)
             self.epoch = datagram.epoch
             self._guard = ReplayGuard()
-            return NewEpoch(datagram.epoch)
+            return NewEpoch(datagram.epoch, datagram.cfg_revision)
         if datagram.kind is not Kind.DESIRED:
             raise WireError("cannot accept datagram: a node sends those")
         if not self._epochs.accept(heads_epoch(datagram.epoch)):

@@ -16,7 +16,14 @@ from collections.abc import Callable
 from layercake.kraken.errors import WireError
 from minos.agent.head_link.known_heads import Head, KnownHeads
 from minos.agent.head_link.link import HeadLink
-from minos.agent.head_link.sync import HelloTimer, NewEpoch, OutdatedHead, SyncCodec, Wanted
+from minos.agent.head_link.sync import (
+    HelloTimer,
+    NewEpoch,
+    OutdatedHead,
+    SyncCodec,
+    TakeOver,
+    Wanted,
+)
 from minos.agent.state import Config, Session, parse_endpoint
 
 
@@ -105,6 +112,8 @@ class SyncSocket:
         )
         self._timer = HelloTimer(session.hello_s, lambda: heads.several)
         self._newest = 0
+        self._take_over = TakeOver()
+        self._handed_in = 0
         self.answered = False
         """Whether the head, as it runs now, has answered a HELLO of this agent."""
         self._said: tuple[int, int, int] | None = None
@@ -130,13 +139,18 @@ class SyncSocket:
 
     def took(self, revision: int) -> None:
         """The node works by this desired revision now: the head is told."""
-        self._newest = max(self._newest, revision)
+        if revision > self._newest:
+            self._newest = revision
+            self._take_over.news(self._clock())
         self._timer.now()
 
     def hello(self, *, revision: int, changes: int, mask: int, state: int) -> None:
         """Says HELLO if something has changed or the time has come."""
         news = (self._codec.epoch, revision, state)
         now = self._clock()
+        if self._link.handed_in != self._handed_in:
+            self._handed_in = self._link.handed_in
+            self._take_over.news(now)
         if news == self._said and now < self._timer.due:
             return
 
@@ -155,21 +169,25 @@ class SyncSocket:
         self._timer.hello_sent(now, self._jitter())
 
     def read(self) -> bool:
-        """Takes in what the heads have sent, and pulls what is new. Returns whether the head that
-        acts was started again, or is another one."""
-        restarted = [self._read(head) for head in list(self._heads.in_turn())]
-        return any(restarted)
+        """Takes in what the heads have sent, and pulls what is new. Returns whether it is time to
+        tell all anew: the head that acts was started again, or is another one."""
+        for head in list(self._heads.in_turn()):
+            self._read(head)
+        if not self._take_over.is_due(self._clock()):
+            return False
+        self._newest = 0
+        self._link.pull()
+        return True
 
-    def _read(self, head: Head) -> bool:
-        restarted = False
+    def _read(self, head: Head) -> None:
         while True:
             try:
                 data = self._sockets.receive(head)
             except OSError as error:
                 self._say(f"agent: cannot read the sync socket: {error}")
-                return restarted
+                return
             if data is None:
-                return restarted
+                return
             try:
                 message = self._codec.receive(data)
             except OutdatedHead:
@@ -177,26 +195,25 @@ class SyncSocket:
                 continue
             except WireError:
                 continue
-            restarted = self._apply(head, message) or restarted
+            self._apply(head, message)
 
-    def _apply(self, head: Head, message: Wanted | NewEpoch) -> bool:
-        """Does what a head has said, which acts. Whether it is one that knows nothing of this
-        agent."""
-        self._timer.answered(self._clock(), self._jitter())
+    def _apply(self, head: Head, message: Wanted | NewEpoch) -> None:
+        """Does what a head has said, which acts."""
+        now = self._clock()
+        self._timer.answered(now, self._jitter())
         if head != self._heads.in_turn()[0]:
             self._say(f"agent: the head at {head.url} acts now")
             self._heads.act(head)
             self._link.head_moved()
         if isinstance(message, NewEpoch):
             self._say("agent: the head was started again")
-            self._newest = 0
             self._timer.now()
-            self._link.pull()
-            return True
+            self._take_over.begins(message, self._newest, now, self._jitter())
+            return
         self.answered = True
         if message.probe:
             self._timer.now()
         if message.revision > self._newest:
             self._newest = message.revision
+            self._take_over.news(now)
             self._link.pull()
-        return False
