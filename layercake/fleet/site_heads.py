@@ -55,9 +55,10 @@ class SiteHeads:
         self.own = own
         self.others: tuple[SiteHead, ...] = ()
 
-    def known(self, heads: Iterable[SiteHead]) -> None:
+    def known(self, heads: Iterable[SiteHead], *, told: bool = False) -> None:
         """These are the heads of the site, this one among them by its name. Nodes are told soon, if
-        they are others than before. Raises InputError."""
+        they are others than before, unless the head that acted before this one has `told` them.
+        Raises InputError."""
         listed = {head.name: head for head in heads}
         own = listed.pop(self.own.name, None)
         if own is None:
@@ -69,7 +70,8 @@ class SiteHeads:
         if (own, others) != (self.own, self.others):
             self.own = own
             self.others = others
-            self._changed.set()
+            if not told:
+                self._changed.set()
 
     def acts(self, epoch: int) -> None:
         """This head acts from now on, in this epoch, which is above all before it. Nodes find out

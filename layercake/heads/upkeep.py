@@ -29,7 +29,7 @@ MOST_OF = 0.9
 MOST_LEFT = 0.9
 """Of what a full store had: if it has more still it is soon full again."""
 CERTIFICATES_S = 3600.0
-ELSEWHERE_S = 30.0
+ELSEWHERE_S = 5.0
 """Seconds between two looks at which member leads the others."""
 WHOLE_AFTER_BYTES = 64 << 20
 """A whole copy is kept anew after so many bytes of changes, or twice what a copy has."""

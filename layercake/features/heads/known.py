@@ -91,13 +91,15 @@ class KnownHeads:
             self._known = {head.name: head for head in listed}
         self._kept = int(kept.get(EPOCH, b"0"))
         if self.site is not None:
-            self._follow(self.site.epoch)
+            # Those are what the head before has told; who missed it asks a head that begins to act.
+            told = self._known.get(self._heads.own.name) == self._heads.own
+            self._follow(self.site.epoch, told=told)
         elif self._kept:
             self._heads.acts(self._kept)
 
-    def _follow(self, epoch: int) -> None:
+    def _follow(self, epoch: int, *, told: bool = False) -> None:
         self._known[self._heads.own.name] = self._heads.own
-        self._heads.known(self._known.values())
+        self._heads.known(self._known.values(), told=told)
         self._heads.acts(epoch)
         if epoch != self._kept:
             self._kept = epoch
