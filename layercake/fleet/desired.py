@@ -21,6 +21,7 @@ from layercake.fleet.transaction import Transaction
 from layercake.inventory.schema import Node
 from layercake.kraken.converge import DesiredChanged, Held, NodeState
 from layercake.kraken.errors import Refused
+from layercake.kraken.facts import Remembered
 from layercake.kraken.variables import Goal
 
 
@@ -85,6 +86,7 @@ class DesiredState:
                 goals[key] = record.planner.layout.goal(
                     self.goal_values(record.meant, record.wanted)
                 )
+            record.remembered = Remembered(was[record.node.id], record.machine.met_since)
             in_sync = was[record.node.id].get("run") in ("SYNC", "INIT")
             return (
                 record,

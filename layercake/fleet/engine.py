@@ -7,6 +7,7 @@ those that are due (100,000 nodes at rest: 0.01 ms a tick, 27 ms when it looked 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import heapq
 import logging
 import random
@@ -21,6 +22,7 @@ from layercake.kraken import converge
 from layercake.kraken.converge import NEVER, Barred, Discovered, Event, NodeState, Permitted, Tick
 from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET
 from layercake.kraken.mutation import Where
+from layercake.kraken.variables import UNKNOWN
 
 log = logging.getLogger("layercake.engine")
 TICK_S = 0.1
@@ -132,7 +134,7 @@ class Engine:
             record.machine = known
             if found is not None:
                 record.machine = found
-                self._store.mark(record)
+                self._store.announce(record)
             elif event is not None:
                 after, effects = converge.step(
                     record.planner, Where.HEAD, known, event, now, self._jitter
@@ -141,7 +143,7 @@ class Engine:
                     self.post(record, event)
                 else:
                     record.machine = after
-                    self._store.mark(record)
+                    self._store.announce(record)
                     if key is not None:
                         alike[key] = after
             self.expect(record)
@@ -184,6 +186,9 @@ class Engine:
         if machine is record.machine and not effects:
             return
         moved = machine.wake != record.machine.wake
+        was = record.remembered
+        if was is not None and was.met_since is not None and machine.met_since is not None:
+            machine = dataclasses.replace(machine, met_since=was.met_since)
         record.machine = machine
         if moved:
             self.expect(record)
@@ -251,16 +256,32 @@ class Engine:
         layout = record.planner.layout
         old = layout.unpack(before)
         new = layout.unpack(after)
-        moved = {k: [old[k], new[k]] for k in new if old[k] != new[k]}
-        record.dsc_revision += 1
-        record.changed_at = self._clock()
-        text = ", ".join(f"{k} {a} -> {b}" for k, (a, b) in moved.items()) + (
-            f" ({why})" if why else ""
-        )
-        self._store.event(record, events.STATE_CHANGED, text, data=dict(moved))
+        if not _as_before(record, old, new):
+            moved = {k: [old[k], new[k]] for k in new if old[k] != new[k]}
+            record.dsc_revision += 1
+            record.changed_at = self._clock()
+            text = ", ".join(f"{k} {a} -> {b}" for k, (a, b) in moved.items()) + (
+                f" ({why})" if why else ""
+            )
+            self._store.event(record, events.STATE_CHANGED, text, data=dict(moved))
         self.runner.changed(record, before)
         if (gate := self.gate()) is not None:
             gate.changed(record)
+
+
+def _as_before(record: Record, old: dict[str, str], new: Mapping[str, str]) -> bool:
+    """Whether a head that has begun sees again what was before: that is no news. Else, how it was
+    is put into `old`."""
+    was = record.remembered
+    if was is None:
+        return False
+    if was.holds(old, new):
+        if was.seen(new) and was.met_since in (None, record.machine.met_since):
+            record.remembered = None
+        return True
+    record.remembered = None
+    old |= {k: v for k, v in was.fill(old).items() if new[k] != UNKNOWN}
+    return False
 
 
 def _alike(record: Record, known: NodeState, event: Event | None) -> Hashable | None:

@@ -29,6 +29,7 @@ from layercake.inventory.schema import Node, groups_of
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import NotFound
 from layercake.kraken.events import EventKind, Severity
+from layercake.kraken.facts import Remembered
 from layercake.kraken.planner import Planner
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import first_revision
@@ -180,7 +181,8 @@ class Record:
     `interfaces` those that the inventory names, and `clock` its clock as it last said. `applied`
     names the images that an inventory gave it: others than the node's are those of `image roll`
     since. `errors` are the newest that it told of its images. `held`: no image is started on it
-    (layercake.features.releases); it is not written with the record.
+    (layercake.features.releases); it is not written with the record. `remembered`: how it was
+    before this head began, as far as that is neither seen anew nor proven wrong.
     """
 
     row: int
@@ -212,6 +214,7 @@ class Record:
     changed_at: float = 0.0
     errors: tuple[Event, ...] = ()
     held: Hold | None = None
+    remembered: Remembered | None = None
 
     def copy(self) -> Record:
         """Another record of the same facts. (dataclasses.replace takes four times as long.)"""
@@ -380,6 +383,10 @@ class Store:
     def mark(self, record: Record) -> None:
         """The record changed: it is to be written, and who watches is told."""
         self.dirty.add(record.node.id)
+        self.announce(record)
+
+    def announce(self, record: Record) -> None:
+        """Who watches is told that the record changed; what is written of it is as it was."""
         for watcher in self._watchers:
             watcher(record.node.id)
 

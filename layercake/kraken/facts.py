@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from layercake.kraken.errors import InputError
-from layercake.kraken.variables import Goal
+from layercake.kraken.variables import UNKNOWN, Goal
 
 NEVER = math.inf
 NOTHING: Mapping[str, int] = {}
@@ -372,3 +372,27 @@ Effect: TypeAlias = (
     | Unquarantined
     | NoChain
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """How a node was when it was written last: its discovered values, and since when it was as
+    wanted (clock seconds)."""
+
+    values: Mapping[str, str]
+    met_since: float | None
+
+    def holds(self, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+        """Whether what is seen now is what was."""
+        return all(
+            before[name] == UNKNOWN if value == UNKNOWN else self.values.get(name) == value
+            for name, value in after.items()
+        )
+
+    def seen(self, values: Mapping[str, str]) -> bool:
+        """Whether all of it was seen anew."""
+        return all(v in (UNKNOWN, values.get(name, v)) for name, v in self.values.items())
+
+    def fill(self, values: Mapping[str, str]) -> dict[str, str]:
+        """The values that are known, and how the others were."""
+        return {k: self.values.get(k, v) if v == UNKNOWN else v for k, v in values.items()}

@@ -128,3 +128,55 @@ async def test_nodes_that_are_alike_get_to_where_the_engine_brings_each(world: W
     assert not begun
     shared = {id(record.machine) for record, _, event in records if event == Held(until)}
     assert len(shared) < len(records) / 3, "those that are alike share what they are"
+
+
+async def in_sync(world: World) -> Record:
+    """n0 is up, and what is known of it is written."""
+    world.attach("n0")
+    world.send(world.hello("n0"))
+    world.clock.now += 5
+    world.send(world.hello("n0"))
+    await world.head.database.flush(world.head.store)
+    return world.node("n0")
+
+
+async def test_a_node_that_is_as_it_was_is_no_news_and_is_not_written_again(world: World) -> None:
+    before = await in_sync(world)
+    world.clock.now += 50
+    await world.restart()
+    store = world.head.store
+    newest = store.newest_event
+    world.send(world.hello("n0"))
+    record = world.node("n0")
+    assert record.values() == before.values() and record.remembered is None
+    assert record.changed_at == before.changed_at
+    assert record.machine.met_since == before.machine.met_since
+    told = [e.kind for e in store.recent("n0") if e.id > newest]
+    assert "state.changed" not in told
+    statements: list[str] = []
+    world.head.database.connection.set_trace_callback(statements.append)
+    await world.head.database.flush(store)
+    world.head.database.connection.set_trace_callback(None)
+    assert statements and not [s for s in statements if "INTO nodes" in s]
+
+
+async def test_what_was_otherwise_before_is_told_with_what_it_was(world: World) -> None:
+    await in_sync(world)
+    await world.restart()
+    newest = world.head.store.newest_event
+    world.send(world.hello("n0", busy="BUSY"))
+    (changed,) = [
+        e for e in world.head.store.recent("n0") if e.id > newest and e.kind == "state.changed"
+    ]
+    assert changed.data == {"busy": ["FREE", "BUSY"]}
+    assert world.node("n0").changed_at == world.clock.now
+
+
+async def test_a_head_that_ends_again_before_its_nodes_are_back_still_waits_for_them(
+    world: World,
+) -> None:
+    await in_sync(world)
+    for _ in range(2):
+        await world.restart()
+        await world.head.database.flush(world.head.store)
+    assert world.node("n0").machine.held_until > world.clock.now

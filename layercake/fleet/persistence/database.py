@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -28,21 +28,24 @@ from layercake.fleet import events
 from layercake.fleet.persistence import changes
 from layercake.fleet.persistence.health import Health, nearly_full
 from layercake.fleet.persistence.history import History
-from layercake.fleet.persistence.rows import event_of, event_row, pack, unpack
+from layercake.fleet.persistence.rows import (
+    AT_ONCE,
+    Row,
+    WrittenRows,
+    event_of,
+    event_row,
+    put_into_words,
+    unpack,
+)
 from layercake.fleet.persistence.schema import RESTORE_HINT, hint_of, open_database
-from layercake.fleet.store import ALARMS, HISTORY_ALL, Event, Record, Store
+from layercake.fleet.store import ALARMS, HISTORY_ALL, Event, Store
 from layercake.fleet.table import Table
 from layercake.fleet.transaction import Transaction
 from layercake.kraken.errors import Deposed, InputError, LayercakeError, OperationFailed
-from layercake.moduleapi.event_loop.slices import in_slices
 
 log = logging.getLogger("layercake.database")
 _EVENT = "id, at, node, kind, severity, text, data"
 T = TypeVar("T")
-Row: TypeAlias = tuple[int, str, str]
-_AT_ONCE = 2000
-"""How many records are put into words, and written by a flush, at a time: the words of 100,000 took
-150 MB."""
 _BY_ONE = 64
 ANSWER_S = 12.0
 """Seconds after which who has asked for a change is told that it is not known whether it is done:
@@ -79,28 +82,6 @@ def clear_history(db: sqlite3.Connection, table: str) -> None:
             f"DELETE FROM {table} WHERE node = ? AND id <= ({oldest})",  # noqa: S608
             (node, node, _KEPT_OF_ONE),
         )
-
-
-async def _put_into_words(
-    records: Iterable[Record], apart: dict[str, str] | None = None
-) -> AsyncIterator[list[Row]]:
-    """The rows of records, some at a time, a slice of time after the other: a thread would take the
-    loop's time all the same, and more of it. One that cannot be put into words is set `apart`, with
-    why, by its node's id. Raises OperationFailed if nobody asks for those."""
-    rows: list[Row] = []
-    async for record in in_slices(records):
-        key = record.node.id
-        try:
-            rows.append((record.row, key, pack(record)))
-        except (TypeError, ValueError, RecursionError) as error:
-            why = f"{type(error).__name__}: {error}"[:300]
-            if apart is None:
-                raise OperationFailed(f"cannot write the record of node {key}: {why}") from None
-            apart[key] = why
-        if len(rows) >= _AT_ONCE:
-            yield rows
-            rows = []
-    yield rows
 
 
 @contextlib.asynccontextmanager
@@ -172,6 +153,7 @@ class Database:
     def __init__(self, path: Path, clock: Clock, shared: SharedLog | None = None) -> None:
         self.health = Health(clock)
         self._apart: dict[str, str] = {}
+        self._written = WrittenRows()
         self._under_way: set[str] = set()
         self._path = path
         self._turn = asyncio.Lock()
@@ -200,6 +182,7 @@ class Database:
         was: dict[str, dict[str, str]] = {}
         for row, text in self.connection.execute("SELECT row, data FROM nodes ORDER BY row"):
             record, values = unpack(row, text, table)
+            self._written.note([(row, record.node.id, text)])
             store.adopt(record)
             was[record.node.id] = values
         store.load_events(
@@ -240,7 +223,7 @@ class Database:
         while True:  # others have their turn at the disk in between
             async with self._turn:
                 await whole(self._flush(store))
-            left -= _AT_ONCE
+            left -= AT_ONCE
             if left <= 0:
                 return
 
@@ -280,12 +263,13 @@ class Database:
             await whole(self._change(store, transaction))
 
     async def _change(self, store: Store, transaction: Transaction) -> None:
-        async with _documents(
-            store, {} if transaction.can_wait else transaction.documents
-        ) as texts:
+        documents = {} if transaction.can_wait else transaction.documents
+        touched = [*(record.node.id for record in transaction.records), *transaction.gone]
+        async with self._written.in_doubt(touched), _documents(store, documents) as texts:
             await self._in_thread(store, functools.partial(self._begin, durable=True))
-            async for rows in _put_into_words(transaction.records):  # they are copies
+            async for rows in put_into_words(transaction.records):  # they are copies
                 await self._in_thread(store, functools.partial(self._insert_nodes, rows))
+                self._written.note(rows)
             await self._in_thread(
                 store,
                 functools.partial(
@@ -297,6 +281,7 @@ class Database:
                     transaction.renamed,
                 ),
             )
+        self._written.forget(transaction.gone)
         if transaction.can_wait:
             store.documents |= transaction.documents
         await transaction.commit()
@@ -305,9 +290,7 @@ class Database:
         if not (store.dirty or store.new_events or store.documents or self.health.trouble):
             # in trouble, it is tried all the same: nobody else would find out that it is over
             return
-        dirty = self._under_way = {
-            store.dirty.pop() for _ in range(min(_AT_ONCE, len(store.dirty)))
-        }
+        dirty = self._under_way = {store.dirty.pop() for _ in range(min(AT_ONCE, len(store.dirty)))}
         changed = [record for i in dirty if (record := store.find(i)) is not None]
         gone = [i for i in dirty if store.find(i) is None]
         news = list(store.new_events)
@@ -315,13 +298,16 @@ class Database:
         store.writing = news
         try:
             apart: dict[str, str] = {}
-            async with _documents(store) as texts:
+            async with self._written.in_doubt(dirty), _documents(store) as texts:
                 await self._in_thread(store, self._begin)
-                async for rows in _put_into_words(changed, apart):
-                    await self._in_thread(store, functools.partial(self._insert_nodes, rows))
+                async for rows in put_into_words(changed, apart):
+                    if fresh := self._written.fresh(rows):
+                        await self._in_thread(store, functools.partial(self._insert_nodes, fresh))
+                        self._written.note(fresh)
                 await self._in_thread(
                     store, functools.partial(self._end, gone, news, store.revision, texts)
                 )
+            self._written.forget(gone)
             self._set_apart(store, apart)
         except BaseException:
             store.dirty |= dirty

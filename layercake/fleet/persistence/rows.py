@@ -3,7 +3,9 @@ file's mode protects it."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import AsyncIterator, Collection, Iterable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -14,8 +16,14 @@ from layercake.fleet.guard_state import GuardState
 from layercake.fleet.store import BootTimes, Card, Event, Record, Session, Trust, WantedImage
 from layercake.fleet.table import Table
 from layercake.kraken.converge import NodeState
+from layercake.kraken.errors import OperationFailed
 from layercake.kraken.variables import Layout
+from layercake.moduleapi.event_loop.slices import in_slices
 
+Row: TypeAlias = tuple[int, str, str]
+AT_ONCE = 2000
+"""How many records are put into words, and written by a flush, at a time: the words of 100,000 took
+150 MB."""
 EventRow: TypeAlias = tuple[int, float, str, str, str, str, str]
 _PACKED = {"state": 0, "goal": (0, 0), "assumed": 0}
 _encode = msgspec.json.Encoder().encode
@@ -61,11 +69,12 @@ def pack(record: Record) -> str:
     """A record's text. Raises TypeError, ValueError or RecursionError for what cannot be put into
     words."""
     session = record.session
+    values = record.values()
     return _encode(
         {
             "node": record.node.to_record(),
             "machine": _by_name(record.machine),
-            "was": record.values(),
+            "was": values if record.remembered is None else record.remembered.fill(values),
             "applied": record.applied,
             "wanted": record.wanted,
             "running": record.running,
@@ -158,3 +167,55 @@ def event_row(event: Event) -> EventRow:
 def event_of(row: EventRow, *, security: bool) -> Event:
     """The event of a row. Raises ValueError or MsgspecError for what is damaged."""
     return Event(*row[:6], msgspec.json.decode(row[6]), security)
+
+
+async def put_into_words(
+    records: Iterable[Record], apart: dict[str, str] | None = None
+) -> AsyncIterator[list[Row]]:
+    """The rows of records, some at a time, a slice of time after the other: a thread would take the
+    loop's time all the same, and more of it. One that cannot be put into words is set `apart`, with
+    why, by its node's id. Raises OperationFailed if nobody asks for those."""
+    rows: list[Row] = []
+    async for record in in_slices(records):
+        key = record.node.id
+        try:
+            rows.append((record.row, key, pack(record)))
+        except (TypeError, ValueError, RecursionError) as error:
+            why = f"{type(error).__name__}: {error}"[:300]
+            if apart is None:
+                raise OperationFailed(f"cannot write the record of node {key}: {why}") from None
+            apart[key] = why
+        if len(rows) >= AT_ONCE:
+            yield rows
+            rows = []
+    yield rows
+
+
+class WrittenRows:
+    """Which rows the database has, by their nodes: the same one is not written again, as those of
+    all nodes when a head has begun and sees them as they were. Kept are hashes, 0.1 kB a node."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[str, int] = {}
+
+    def fresh(self, rows: Iterable[Row]) -> list[Row]:
+        """Those that it has not."""
+        return [row for row in rows if self._hashes.get(row[1]) != hash(row[2])]
+
+    def note(self, rows: Iterable[Row]) -> None:
+        """It has them."""
+        self._hashes.update((key, hash(text)) for _, key, text in rows)
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """What it has of these nodes is not known, or nothing."""
+        for key in keys:
+            self._hashes.pop(key, None)
+
+    @contextlib.asynccontextmanager
+    async def in_doubt(self, keys: Collection[str]) -> AsyncIterator[None]:
+        """Some of these are being written: if that fails, what it has of them is not known."""
+        try:
+            yield
+        except BaseException:
+            self.forget(keys)
+            raise
