@@ -225,3 +225,9 @@ async def test_what_features_know_is_given_by_name_and_never_kept(site: Site) ->
         assert "hardware" not in (await whole.json())["nodes"][0] and "ETag" in whole.headers
         since = await client.get("/v1/nodes", params={**asked, "range": "", "since": "1-1"})
         assert since.status == 400 and "kernel" in (await since.json())["error"]
+
+
+async def test_an_image_that_no_node_has_any_more_is_no_mistake(site: Site) -> None:
+    assert await names(site, "images=two") == [] == await names(site, "image=two")
+    with pytest.raises(InputError, match="images is never 'tow'"):
+        await names(site, "images=tow")

@@ -69,6 +69,25 @@ async def test_a_day_of_changes_is_read_and_undone(site: Site, run: Run) -> None
     assert code == 0 and "sound" in said
 
 
+async def test_nodes_that_came_alike_stand_together(
+    site: Site, run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    racks = "".join(
+        f'  {rack}{i}: {{mac: "52:54:00:aa:{number}:{i}", ip: 10.1.{number}.{i}{more}}}\n'
+        for number, (rack, more) in enumerate((("r", ""), ("s", ", kernel_args: quiet")), 20)
+        for i in range(10, 13)
+    )
+    file = tmp_path_factory.mktemp("f") / "racks.yaml"
+    file.write_text(RACK + racks)
+    assert (await run("apply", str(file), "--yes", "--no-wait"))[0] == 0
+    code, said = await run("inventory", "diff")
+    lines = said.splitlines()
+    assert code == 0 and {"+ r[10-12]", "+ s[10-12]", "    kernel_args: quiet"} < set(lines)
+    assert lines.count("    of each its own: ip, mac") == 2 and "10.1.20.10" not in said
+    code, said = await run("inventory", "diff", "--nodes", "r11")
+    assert "+ r11" in said and "10.1.20.11" in said
+
+
 async def test_what_has_moved_on_stops_a_revert(site: Site, run: Run) -> None:
     for value in ("one", "two"):
         await run("node", "set", "n0", f"kernel_args={value}")

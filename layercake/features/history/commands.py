@@ -17,7 +17,7 @@ from layercake.features.inventory.plan_commands import (
     consent_options,
     show_plan,
 )
-from layercake.inventory.changes import Change, describe
+from layercake.inventory.changes import Action, Change, describe
 from layercake.inventory.ranges import fold
 from layercake.kraken.errors import Refused
 
@@ -114,18 +114,35 @@ def diff(app: App, before: str, after: str, nodes: str) -> Answer:
 
 
 def _differences(answer: Mapping[str, Any]) -> Sequence[str]:
-    """What differs; nodes with the same difference together."""
+    """What differs; nodes with the same difference together, and of those that came what all have
+    alike."""
+    came: dict[tuple[str, ...], list[Change]] = {}
     alike: dict[str, list[str]] = {}
     for record in answer["changes"]:
         change = Change.from_record({**record, "node": ""})
-        alike.setdefault(describe([change]), []).append(record["node"])
-    lines = []
+        if change.action is Action.ADD:
+            came.setdefault(tuple(change.fields), []).append(Change.from_record(record))
+        else:
+            alike.setdefault(describe([change]), []).append(record["node"])
+    lines: list[str] = []
+    for changes in came.values():
+        lines += _came(changes)
     for text, names in alike.items():
         first, *rest = text.split("\n")
         lines += [f"{first}{fold(names)}", *rest]
     for record in answer["networks"]:
         lines += describe([Change.from_record(record)]).replace(" ", " network ", 1).split("\n")
     return lines
+
+
+def _came(changes: Sequence[Change]) -> Sequence[str]:
+    """Nodes that came with values for the same fields."""
+    first = changes[0]
+    own = {f for f in first.fields if any(c.fields[f] != first.fields[f] for c in changes)}
+    common = {name: pair for name, pair in first.fields.items() if name not in own}
+    names = fold([change.node for change in changes])
+    lines = describe([Change(names, Action.ADD, common)]).split("\n")
+    return [*lines, f"    of each its own: {', '.join(sorted(own))}"] if own else lines
 
 
 @command(inventory)

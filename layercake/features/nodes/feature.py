@@ -38,7 +38,8 @@ def _start(kernel: Kernel) -> Running:
     tally = Tally(store, [m.name for m in table.mutations], kinds(table))
     unmet = Unmet(store, clock, tally.converged.add)
     fields = kernel.running.decisions.fields
-    queries = NodeQueries(store, table, clock, unmet, guard.why, fields)
+    image = kernel.running.decisions.image
+    queries = NodeQueries(store, table, clock, unmet, guard.why, fields, image)
     listing = Listing(store, table, clock, guard.why, kernel.modules.boot_timeouts, fields)
     operations = Nodes(
         store, kernel.desire, guard, clock, kernel.sync, kernel.node_link, kernel.requests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from layercake.base.clock import Clock
@@ -11,13 +12,15 @@ from layercake.features.nodes.views import Status
 from layercake.fleet.guard_state import Verdict
 from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
+from layercake.inventory.fields import IMAGE
 from layercake.kernel.feature import NodeField
+from layercake.kraken.errors import LayercakeError
 from layercake.moduleapi.event_loop.slices import slowly
 
 
 class NodeQueries:
     """Answers queries. `why` says why the guard has a node stopped, `fields` are what features know
-    of nodes besides."""
+    of nodes besides, `image` gives an image by its name, or raises LayercakeError."""
 
     def __init__(
         self,
@@ -27,6 +30,7 @@ class NodeQueries:
         unmet: Unmet,
         why: Callable[[Record], Verdict | None],
         fields: Callable[[], Mapping[str, NodeField]] = dict,
+        image: Callable[[str], object] | None = None,
     ) -> None:
         self._store = store
         self._table = table
@@ -34,6 +38,7 @@ class NodeQueries:
         self._unmet = unmet
         self._why = why
         self._fields = fields
+        self._image = image
 
     async def _existing(self, records: Sequence[Record]) -> dict[str, Collection[str]]:
         """The values that some names have: what no node has is asked for by mistake."""
@@ -45,6 +50,17 @@ class NodeQueries:
             found["images"].update(record.node.images)
             found["images"].update(image.name for image in record.running)
         return {name: sorted({*values} - {""}) for name, values in found.items() if values - {""}}
+
+    def _images(self, where: str) -> set[str]:
+        """The images that a query names and the site has, whether a node has them or not."""
+        found: set[str] = set()
+        if self._image is None or "image" not in where:
+            return found
+        for word in {match[0] for match in IMAGE.finditer(where)}:
+            with contextlib.suppress(LayercakeError):
+                self._image(word)
+                found.add(word)
+        return found
 
     async def matching(
         self, records: Sequence[Record], where: str, *, brief: bool = False, bound: bool = False
@@ -58,12 +74,15 @@ class NodeQueries:
         amounts = {name for field in fields for name in field.amounts}
         visible = records if bound else list(self._store)
         more = await self._more(visible, where, values_of)
+        existing = await self._existing(visible)
+        if not bound and (images := self._images(where)):
+            existing["images"] = sorted({*existing.get("images", ()), *images})
         query = parse(
             where,
             {v.name: v.values for v in self._table.variables},
             len(self._store),
             brief=brief,
-            existing=await self._existing(visible)
+            existing=existing
             | {name: sorted(map(str, found)) for name, found in more.items() if found},
             more=_names(more, amounts),
         )
