@@ -276,7 +276,7 @@ def _as_before(record: Record, old: dict[str, str], new: Mapping[str, str]) -> b
     if was is None:
         return False
     if was.holds(old, new):
-        if was.seen(new) and was.met_since in (None, record.machine.met_since):
+        if was.complete(new) and was.met_since in (None, record.machine.met_since):
             record.remembered = None
         return True
     record.remembered = None

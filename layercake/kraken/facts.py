@@ -389,7 +389,7 @@ class Remembered:
             for name, value in after.items()
         )
 
-    def seen(self, values: Mapping[str, str]) -> bool:
+    def complete(self, values: Mapping[str, str]) -> bool:
         """Whether all of it was seen anew."""
         return all(v in (UNKNOWN, values.get(name, v)) for name, v in self.values.items())
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -189,9 +189,7 @@ def build_play(options: Options, screen: Screen) -> Play:
     )
     site.prepare(place, settings, simulated)
     others = [_other(number, settings, options, members) for number in range(2, options.heads + 1)]
-    if members is not None:
-        for number, head in enumerate((place, *others)):
-            members.place(number, head)
+    _place_members(members, [place, *others])
     boot = next(s for s in settings.sections.values() if hasattr(s, "dhcp_port"))
     faults = msgspec.convert(options.faults, Faults)
     where = Head(
@@ -232,6 +230,13 @@ def _members(place: Path, heads: int) -> EtcdMembers | None:
         why = "cannot simulate several heads: etcd is not installed"
         raise InputError(why, hint="apt install etcd-server")
     return EtcdMembers(place, STORE_MEMBERS)
+
+
+def _place_members(members: EtcdMembers | None, heads: Sequence[Path]) -> None:
+    """Each head has a member on its machine; those that are left are witnesses."""
+    if members is not None:
+        for number, head in enumerate(heads):
+            members.place(number, head)
 
 
 def _among(name: str, members: EtcdMembers | None) -> dict[str, Any]:

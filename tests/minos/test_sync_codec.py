@@ -90,7 +90,7 @@ def test_what_is_forged_or_not_for_us_is_refused(data: bytes) -> None:
 def test_a_challenge_is_believed_only_as_the_answer_to_our_hello() -> None:
     c = codec()
     number = decode(c.hello(1000, revision=1, changes=0, mask=0, state=0), KEY).sequence
-    assert c.receive(from_head(Kind.CHALLENGE, number, epoch=6)) == NewEpoch(6)
+    assert c.receive(from_head(Kind.CHALLENGE, number, epoch=6)) == NewEpoch(6, 9)
     assert c.epoch == 6
     with pytest.raises(WireError):
         c.receive(from_head(Kind.CHALLENGE, number, epoch=5))

@@ -40,9 +40,12 @@ class NodeQueries:
         self._fields = fields
         self._image = image
 
-    async def _existing(self, records: Sequence[Record]) -> dict[str, Collection[str]]:
-        """The values that some names have: what no node has is asked for by mistake."""
-        found: dict[str, set[str]] = {"group": set(), "network": set(), "images": set()}
+    async def _existing(
+        self, records: Sequence[Record], images: set[str]
+    ) -> dict[str, Collection[str]]:
+        """The values that some names have, and these images: what no node has is asked for by
+        mistake."""
+        found: dict[str, set[str]] = {"group": set(), "network": set(), "images": images}
         found["status"] = {status.value for status in Status}
         async for record in slowly(records):
             found["group"].update(record.node.groups)
@@ -74,9 +77,7 @@ class NodeQueries:
         amounts = {name for field in fields for name in field.amounts}
         visible = records if bound else list(self._store)
         more = await self._more(visible, where, values_of)
-        existing = await self._existing(visible)
-        if not bound and (images := self._images(where)):
-            existing["images"] = sorted({*existing.get("images", ()), *images})
+        existing = await self._existing(visible, set() if bound else self._images(where))
         query = parse(
             where,
             {v.name: v.values for v in self._table.variables},
