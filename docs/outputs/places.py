@@ -83,6 +83,8 @@ _DARK_AT_S = (12, 40, 120)
 """When a group goes dark, in seconds after the inventory was applied. It has to be up by then: on a
 machine that is too slow for the first, the next one is tried."""
 
+LOOKS = 5
+
 
 @dataclass
 class Sim:
@@ -124,13 +126,16 @@ class Sim:
         return done.stdout.decode(errors="replace").replace(str(work), ".").splitlines()
 
     def wait(self) -> bool:
-        """Returns when its nodes are as pages want them. False: they were not up yet when they went
-        dark. Raises RuntimeError."""
+        """Returns when its nodes are as pages want them, at LOOKS looks: one that is up may have more
+        to fetch. False: they were not up yet when they went dark. Raises RuntimeError."""
         plot, was_up = self.plot, not self.plot.dark
         end = time.monotonic() + _STARTS_S
+        ready = 0
         while time.monotonic() < end and self.process.poll() is None:
             if self.socket.exists():
-                if self._count(plot.ready) == plot.count and (not plot.dark or self._called()):
+                there = self._count(plot.ready) == plot.count
+                ready = ready + 1 if there and (not plot.dark or self._called()) else 0
+                if ready == LOOKS:
                     return True
                 was_up = was_up or self._count(plot.up) == plot.count
             if not was_up and "\ndark: " in self.log():

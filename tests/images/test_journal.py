@@ -30,6 +30,14 @@ def read_until(pieces: Iterator[bytes], text: bytes) -> bytes:
     raise AssertionError(f"the journal ended: {found!r}")
 
 
+def how_it_is(node: Node) -> str:
+    """What may keep a container from its journal."""
+    command = "systemctl list-jobs; systemctl --failed; ls -lR /run/log /var/log/journal"
+    place = node.images.place("debian")
+    said = follow.run(place, ("sh", "-c", command), 20.0, lambda: False)
+    return b"".join(data for kind, data in said if kind in ("out", "err")).decode()
+
+
 @pytest.mark.root
 def test_who_asks_before_there_is_a_journal_gets_all_of_it(tmp_path: Path) -> None:
     image = systemd_image("debian-1")
@@ -50,7 +58,11 @@ def test_who_asks_before_there_is_a_journal_gets_all_of_it(tmp_path: Path) -> No
         start.start()
         eventually(node.images.instances)
         pieces = follow.journal(node.images.place("debian"), 0, lambda: time.monotonic() > until)
-        text = read_until(pieces, b"said at the end of the boot")
+        try:
+            text = read_until(pieces, b"said at the end of the boot")
+        except AssertionError as error:
+            error.add_note(how_it_is(node))
+            raise
         assert b"Starting " in text or b"Started " in text, "what was said before is there too"
         start.join()
         late = follow.journal(node.images.place("debian"), 0, lambda: time.monotonic() > until)
