@@ -348,8 +348,10 @@ async def test_a_disk_that_takes_nothing_leaves_no_node_off(rack: Rack) -> None:
 
 async def test_a_person_may_cycle_a_node_in_maintenance(rack: Rack) -> None:
     await rack.ops.care.begin("n0", "new DIMM", "ann", None)
+    assert "in maintenance by ann" in why(rack, "n0")
     await rack.ops.power.cycle("n0", True)
     assert rack.started() == ["n0 power-off"]
+    assert why(rack, "n0") == "", "what he asked for is under way"
     rack.sees_power("n0", "OFF")
     rack.pass_time(WRITTEN_S, *LEFT[1:], *RIGHT)
     assert rack.started() == ["n0 power-off", "n0 power-on"]

@@ -91,7 +91,10 @@ def roll_text(roll: Mapping[str, Any] | None) -> str:
 
 
 def _blocked_by_guard(record: Record, guard: Guard) -> str:
-    """Why the guard holds the node's next step, or why it is left alone; "" if neither."""
+    """Why the guard holds the node's next step, or why it is left alone; "" if neither, as while a
+    step is under way."""
+    if record.machine.active is not None:
+        return ""
     waits = guard.why(record)
     if waits is not None and record.machine.asked:
         return f"{record.machine.asked} waits: {waits.text}"
