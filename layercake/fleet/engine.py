@@ -19,7 +19,16 @@ from layercake.base.clock import Clock
 from layercake.fleet import events
 from layercake.fleet.store import Record, Store
 from layercake.kraken import converge
-from layercake.kraken.converge import NEVER, Barred, Discovered, Event, NodeState, Permitted, Tick
+from layercake.kraken.converge import (
+    NEVER,
+    Barred,
+    DesiredChanged,
+    Discovered,
+    Event,
+    NodeState,
+    Permitted,
+    Tick,
+)
 from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET
 from layercake.kraken.mutation import Where
 from layercake.kraken.variables import UNKNOWN
@@ -187,6 +196,8 @@ class Engine:
             return
         moved = machine.wake != record.machine.wake
         was = record.remembered
+        if was is not None and isinstance(event, DesiredChanged):
+            was = record.remembered = dataclasses.replace(was, met_since=None)
         if was is not None and was.met_since is not None and machine.met_since is not None:
             machine = dataclasses.replace(machine, met_since=was.met_since)
         record.machine = machine
@@ -279,8 +290,8 @@ def _as_before(record: Record, old: dict[str, str], new: Mapping[str, str]) -> b
         if was.complete(new) and was.met_since in (None, record.machine.met_since):
             record.remembered = None
         return True
-    record.remembered = None
     old |= {k: v for k, v in was.fill(old).items() if new[k] != UNKNOWN}
+    record.remembered = was.without([k for k in new if new[k] != UNKNOWN or old[k] != UNKNOWN])
     return False
 
 

@@ -115,6 +115,8 @@ class StoreUpkeep:
         if own is None or any(one.trouble or one.alarms for one in there):
             return
         others = sorted((one for one in there if one is not own), key=lambda one: one.fsync_s)
+        if not all(one.fsync_s for one in others):
+            return  # how fast their disks are is not known yet
         await self._let_another_lead(self._own, [one.endpoint for one in others])
 
     async def _measure(self, endpoint: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -392,6 +392,12 @@ class Remembered:
     def complete(self, values: Mapping[str, str]) -> bool:
         """Whether all of it was seen anew."""
         return all(v in (UNKNOWN, values.get(name, v)) for name, v in self.values.items())
+
+    def without(self, names: Collection[str]) -> Remembered | None:
+        """The values of all other names: of these it is known how they are. None if there are none;
+        since when it was as wanted counts no more."""
+        left = {k: v for k, v in self.values.items() if k not in names and v != UNKNOWN}
+        return Remembered(left, None) if left else None
 
     def fill(self, values: Mapping[str, str]) -> dict[str, str]:
         """The values that are known, and how the others were."""

@@ -292,6 +292,7 @@ class Agent:
         """What is done in every round."""
         now = self._clock()
         machine = work.machine
+        self._look_at_head(work)
         if now >= machine.wake:
             machine.tick()
         busy = self._is_busy()
@@ -410,23 +411,28 @@ class Agent:
         self._swap.set_desired(document.get("agent"), work.session)
 
     def _hear(self, work: Work) -> None:
-        """Datagrams have come. What a head keeps in memory only is told again to one that was
-        started again."""
-        if work.sync.read():
-            work.wanted.head_restarted()
-            self._images.report_containers(again=True)
-            self._api.announce(work.session)
-            self._network.head_restarted()
-            self._files.report_again()
-            self._hardware.head_restarted()
-            self._background.report_again()
-            if self._ntp_client is not None:
-                self._ntp_client.report_again()
-            if self._thermal_monitor is not None:
-                self._thermal_monitor.report_again()
-            self._swap.begin()
+        """Datagrams have come."""
+        work.sync.read()
+        self._look_at_head(work)
         if work.sync.answered:
             self._swap.answered()
+
+    def _look_at_head(self, work: Work) -> None:
+        """What a head keeps in memory only is told again to one that was started again."""
+        if not work.sync.takes_over():
+            return
+        work.wanted.head_restarted()
+        self._images.report_containers(again=True)
+        self._api.announce(work.session)
+        self._network.head_restarted()
+        self._files.report_again()
+        self._hardware.head_restarted()
+        self._background.report_again()
+        if self._ntp_client is not None:
+            self._ntp_client.report_again()
+        if self._thermal_monitor is not None:
+            self._thermal_monitor.report_again()
+        self._swap.begin()
 
     # ---- what is seen
     # -----

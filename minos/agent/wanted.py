@@ -157,8 +157,7 @@ class Wanted:
         self._anew = True
 
     def head_restarted(self) -> None:
-        """The head counts its requests anew, and may have missed what was said of staged images."""
-        self._answered.clear()
+        """The head may have missed what was said of staged images."""
         self._anew = True
 
     def accept(self, document: Mapping[str, Any], first: bool = False) -> None:
@@ -184,7 +183,9 @@ class Wanted:
         self._answer(document.get("requests") or [])
 
     def _answer(self, requests: Sequence[Mapping[str, Any]]) -> None:
-        """All of the head's requests; what is no longer among them is called off."""
+        """All of the head's requests; what is no longer among them is called off. Numbers are a
+        head's own, and those of one that has ended come no more."""
+        self._answered &= {request["id"] for request in requests}
         for request in requests:
             self._request(request)
         self._commands.cancel_others(

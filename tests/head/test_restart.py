@@ -11,7 +11,7 @@ import pytest
 from layercake.fleet import events
 from layercake.fleet.store import Record
 from layercake.kraken import converge
-from layercake.kraken.converge import Event, Held, NodeState
+from layercake.kraken.converge import Discovered, Event, Held, NodeState
 from layercake.kraken.errors import OperationFailed
 from layercake.kraken.mutation import Where
 from tests.support.world import World
@@ -180,3 +180,24 @@ async def test_a_head_that_ends_again_before_its_nodes_are_back_still_waits_for_
         await world.restart()
         await world.head.database.flush(world.head.store)
     assert world.node("n0").machine.held_until > world.clock.now
+
+
+async def test_one_thing_that_is_otherwise_hides_nothing_else_that_was(world: World) -> None:
+    """Its BMC speaks first, and says something new; then the head ends again."""
+    await in_sync(world)
+    await world.restart()
+    health = {"bmc-health": "CRITICAL"}
+    world.head.engine.post(world.node("n0"), Discovered(health, "its BMC says so"))
+    await world.head.database.flush(world.head.store)
+    await world.restart()
+    assert world.node("n0").machine.held_until > world.clock.now
+
+
+async def test_since_when_it_is_as_wanted_does_not_outlive_what_was_wanted(world: World) -> None:
+    before = (await in_sync(world)).machine.met_since
+    world.clock.now += 50
+    await world.restart()
+    await world.ops.nodes.set_state("n0", "off", False)
+    world.head.engine.post(world.node("n0"), Discovered({"power": "OFF"}, "its BMC says so"))
+    met = world.node("n0").machine.met_since
+    assert met is not None and before is not None and met > before

@@ -256,18 +256,18 @@ def test_images_of_a_head_are_fetched_from_each_of_them_and_others_from_where_th
 
 
 @pytest.mark.parametrize(
-    ("epoch", "revision", "quiet_s", "waits_s"),
+    ("epoch", "revision", "quiet_s", "several", "waits_s"),
     [
-        (datagram_epoch(5, 1), 9, LATELY_S, SPREAD_S / 2),
-        (datagram_epoch(5, 1), 8, LATELY_S, 0.0),  # what it was told last was not written
-        (datagram_epoch(5, 1), 9, LATELY_S - 1.0, 0.0),  # what it said last may not have been
-        (datagram_epoch(0, 1), 9, LATELY_S, 0.0),  # a head that is alone was started again
+        (datagram_epoch(5, 1), 9, LATELY_S, True, SPREAD_S / 2),
+        (datagram_epoch(5, 1), 8, LATELY_S, True, 0.0),  # what it was told last was not written
+        (datagram_epoch(5, 1), 9, LATELY_S - 1.0, True, 0.0),  # what it said last may not have been
+        (datagram_epoch(5, 1), 9, LATELY_S, False, 0.0),  # a head that is alone was started again
     ],
 )
 def test_a_node_that_has_no_news_comes_to_another_head_when_others_have_come(
-    epoch: int, revision: int, quiet_s: float, waits_s: float
+    epoch: int, revision: int, quiet_s: float, several: bool, waits_s: float
 ) -> None:
-    take_over = TakeOver()
+    take_over = TakeOver(lambda: several)
     now = 1000.0
     take_over.news(now)
     now += quiet_s

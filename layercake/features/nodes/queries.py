@@ -17,6 +17,9 @@ from layercake.kernel.feature import NodeField
 from layercake.kraken.errors import LayercakeError
 from layercake.moduleapi.event_loop.slices import slowly
 
+MOST_IMAGES = 100
+"""So many words of a query are looked up among the images."""
+
 
 class NodeQueries:
     """Answers queries. `why` says why the guard has a node stopped, `fields` are what features know
@@ -59,7 +62,7 @@ class NodeQueries:
         found: set[str] = set()
         if self._image is None or "image" not in where:
             return found
-        for word in {match[0] for match in IMAGE.finditer(where)}:
+        for word in sorted({match[0] for match in IMAGE.finditer(where)})[:MOST_IMAGES]:
             with contextlib.suppress(LayercakeError):
                 self._image(word)
                 found.add(word)

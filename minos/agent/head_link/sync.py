@@ -64,8 +64,10 @@ class TakeOver:
     at once, and do so in the next SPREAD_S. With a head that is alone, and was started again, no
     node waits."""
 
-    def __init__(self) -> None:
-        self._due = math.inf
+    def __init__(self, several: Callable[[], bool]) -> None:
+        self._several = several
+        self.due = math.inf
+        """When to do so."""
         self._news_at = -math.inf
 
     def news(self, now: float) -> None:
@@ -75,17 +77,18 @@ class TakeOver:
     def begins(self, message: NewEpoch, newest: int, now: float, jitter: float) -> None:
         """A head acts. `newest` is the newest revision that the node knows of."""
         waits = (
-            heads_epoch(message.epoch) > 0
+            self._several()
+            and heads_epoch(message.epoch) > 0
             and message.revision == newest
             and now - self._news_at >= LATELY_S
         )
-        self._due = now + SPREAD_S * jitter if waits else now
+        self.due = now + SPREAD_S * jitter if waits else now
 
     def is_due(self, now: float) -> bool:
         """Whether it is time, which is said once."""
-        if now < self._due:
+        if now < self.due:
             return False
-        self._due = math.inf
+        self.due = math.inf
         return True
 
 

@@ -112,7 +112,7 @@ class SyncSocket:
         )
         self._timer = HelloTimer(session.hello_s, lambda: heads.several)
         self._newest = 0
-        self._take_over = TakeOver()
+        self._take_over = TakeOver(lambda: heads.several)
         self._handed_in = 0
         self.answered = False
         """Whether the head, as it runs now, has answered a HELLO of this agent."""
@@ -130,8 +130,8 @@ class SyncSocket:
 
     @property
     def due(self) -> float:
-        """When the next HELLO is due, on the clock."""
-        return self._timer.due
+        """When the next HELLO is due, or `takes_over` is to be asked, on the clock."""
+        return min(self._timer.due, self._take_over.due)
 
     def soon(self) -> None:
         """Lets the next `hello` speak, whatever the time."""
@@ -168,11 +168,14 @@ class SyncSocket:
         self._said = (self._codec.epoch, revision, state)
         self._timer.hello_sent(now, self._jitter())
 
-    def read(self) -> bool:
-        """Takes in what the heads have sent, and pulls what is new. Returns whether it is time to
-        tell all anew: the head that acts was started again, or is another one."""
+    def read(self) -> None:
+        """Takes in what the heads have sent, and pulls what is new."""
         for head in list(self._heads.in_turn()):
             self._read(head)
+
+    def takes_over(self) -> bool:
+        """Whether it is time to tell all anew, since the head that acts was started again, or is
+        another one. What is wanted is pulled then."""
         if not self._take_over.is_due(self._clock()):
             return False
         self._newest = 0
