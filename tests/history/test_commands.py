@@ -74,7 +74,9 @@ async def test_nodes_that_came_alike_stand_together(
 ) -> None:
     racks = "".join(
         f'  {rack}{i}: {{mac: "52:54:00:aa:{number}:{i}", ip: 10.1.{number}.{i}{more}}}\n'
-        for number, (rack, more) in enumerate((("r", ""), ("s", ", kernel_args: quiet")), 20)
+        for number, (rack, more) in enumerate(
+            (("r", ""), ("s", ", kernel_args: quiet"), ("t", ", kernel_args: debug")), 20
+        )
         for i in range(10, 13)
     )
     file = tmp_path_factory.mktemp("f") / "racks.yaml"
@@ -82,8 +84,9 @@ async def test_nodes_that_came_alike_stand_together(
     assert (await run("apply", str(file), "--yes", "--no-wait"))[0] == 0
     code, said = await run("inventory", "diff")
     lines = said.splitlines()
-    assert code == 0 and {"+ r[10-12]", "+ s[10-12]", "    kernel_args: quiet"} < set(lines)
-    assert lines.count("    of each its own: ip, mac") == 2 and "10.1.20.10" not in said
+    assert code == 0 and {"+ r[10-12]", "+ s[10-12]", "+ t[10-12]"} < set(lines)
+    assert lines[lines.index("+ t[10-12]") :].index("    kernel_args: debug") < 6
+    assert lines.count("    of each its own: ip, mac") == 3 and "10.1.20.10" not in said
     code, said = await run("inventory", "diff", "--nodes", "r11")
     assert "+ r11" in said and "10.1.20.11" in said
 

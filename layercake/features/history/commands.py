@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -37,6 +37,8 @@ _BLAME = (
     Column("BY"),
     Column("WHY", flexible=True),
 )
+SOME = 3
+"""From so many nodes on that came together not all of each is shown."""
 _range = click.option("--nodes", metavar="RANGE", default="", help="Of these nodes alone.")
 
 
@@ -135,14 +137,24 @@ def _differences(answer: Mapping[str, Any]) -> Sequence[str]:
     return lines
 
 
-def _came(changes: Sequence[Change]) -> Sequence[str]:
-    """Nodes that came with values for the same fields."""
-    first = changes[0]
-    own = {f for f in first.fields if any(c.fields[f] != first.fields[f] for c in changes)}
-    common = {name: pair for name, pair in first.fields.items() if name not in own}
-    names = fold([change.node for change in changes])
-    lines = describe([Change(names, Action.ADD, common)]).split("\n")
-    return [*lines, f"    of each its own: {', '.join(sorted(own))}"] if own else lines
+def _came(changes: Sequence[Change]) -> Iterator[str]:
+    """Nodes that came with values for the same fields. Of some, what no two have alike, as
+    addresses, is only named."""
+    fields = changes[0].fields
+    own = [
+        name
+        for name in sorted(fields)
+        if len({repr(change.fields[name]) for change in changes}) == len(changes) >= SOME
+    ]
+    alike: dict[str, list[str]] = {}
+    for change in changes:
+        shown = {name: pair for name, pair in change.fields.items() if name not in own}
+        alike.setdefault(describe([Change("", Action.ADD, shown)]), []).append(change.node)
+    for text, names in alike.items():
+        first, *rest = text.split("\n")
+        yield from (f"{first}{fold(names)}", *rest)
+        if own:
+            yield f"    of each its own: {', '.join(own)}"
 
 
 @command(inventory)
