@@ -93,14 +93,14 @@ class StoreUpkeep:
         return True
 
     async def look_after(self, *, acts: bool) -> None:
-        """All that is due; the head that acts measures the members, and has another one than its
-        own lead them. Raises StoreAway and StoreRefused."""
+        """All that is due; the head that acts has another member than its own lead them. Raises
+        StoreAway and StoreRefused."""
         if self._is_due("certificates", CERTIFICATES_S):
             self.own_ends = store_certificate_ends(self._data_dir)
             for endpoint in self._store.endpoints:
                 with contextlib.suppress(OperationFailed):
                     self._ends[endpoint] = await self._store.certificate_ends(endpoint)
-        if acts and self._is_due("fsync", FSYNC_S):
+        if self._is_due("fsync", FSYNC_S):
             for endpoint in self._store.endpoints:
                 await self._measure(endpoint)
         if acts and self._own and self._is_due("elsewhere", ELSEWHERE_S):
@@ -114,9 +114,9 @@ class StoreUpkeep:
         own = next((one for one in there if one.endpoint == self._own and one.leader), None)
         if own is None or any(one.trouble or one.alarms for one in there):
             return
-        others = sorted((one for one in there if one is not own), key=lambda one: one.fsync_s)
-        if not all(one.fsync_s for one in others):
-            return  # how fast their disks are is not known yet
+        # one of which it is not known yet how fast its disk is may be slow
+        known = [one for one in there if one is not own and one.fsync_s]
+        others = sorted(known, key=lambda one: one.fsync_s)
         await self._let_another_lead(self._own, [one.endpoint for one in others])
 
     async def _measure(self, endpoint: str) -> None:
