@@ -126,8 +126,8 @@ class Sim:
         return done.stdout.decode(errors="replace").replace(str(work), ".").splitlines()
 
     def wait(self) -> bool:
-        """Returns when its nodes are as pages want them, at LOOKS looks: one that is up may have more
-        to fetch. False: they were not up yet when they went dark. Raises RuntimeError."""
+        """Returns when its nodes are as pages want them, at LOOKS looks: one that is up may have
+        more to fetch. False: they were not up yet when they went dark. Raises RuntimeError."""
         plot, was_up = self.plot, not self.plot.dark
         end = time.monotonic() + _STARTS_S
         ready = 0

@@ -1,4 +1,4 @@
-"""What a head asks a node for is begun once, also where the node comes to another head meanwhile."""
+"""What a head asks a node for is begun once, also where the node comes to another head then."""
 
 from __future__ import annotations
 
