@@ -18,6 +18,7 @@ from typing import Any
 import aiohttp
 
 from layercake.agents.pki import Authority, name_of
+from layercake.agents.sync import in_sync
 from layercake.base.text import parse_json
 from layercake.fleet.site_heads import SiteHeads
 from layercake.fleet.store import Record, Session
@@ -132,7 +133,7 @@ def _way_to(record: Record) -> tuple[str, Session]:
     is not in sync, or serves none."""
     session = record.session
     address = record.address
-    serves = record.value("run") == "SYNC" and record.api_port
+    serves = in_sync(record) and record.api_port
     if not serves or session is None or address is None:
         raise Unreachable(
             f"cannot ask {record.name}: its agent is not in sync, or does not serve its API",

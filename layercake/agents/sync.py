@@ -10,6 +10,7 @@ for a boot program, its BMC says it is off) is probed and is lost if it does not
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import itertools
 import logging
@@ -56,6 +57,10 @@ _GATHER_S = 0.008
 # turns of reading at most that empty what a busy head has not read yet: more than the socket can
 # hold
 _QUEUED = 1024
+_CALLED = 50
+_CALL_S = 0.02
+"""So many nodes are called at a time by a head that begins, and how long it waits between: 10,000
+in 4 s, when each is heard twice."""
 _SURE = 2
 """HELLOs after which a node that was asked is known to speak: one may have been on its way
 before."""
@@ -77,6 +82,15 @@ class _Asked:
     since: float
     answer: Callable[[bool], None]
     heard: int = 0
+
+
+def in_sync(record: Record) -> bool:
+    """Whether a node's agent speaks, as far as that is known: of one that was not heard since this
+    head began, how it was before."""
+    values = record.values()
+    if record.remembered is not None:
+        values = record.remembered.fill(values)
+    return record.session is not None and values["run"] == "SYNC"
 
 
 class Sync:
@@ -218,14 +232,21 @@ class Sync:
         if not hello.guard.accept(int.from_bytes(data[FRESH], "big")):
             raise WireError("cannot take a datagram: its sequence number was used before")
         self.counters["hello"] += 1
-        record.last_seen = self._clock()
-        record.address = address
-        self._suspects.pop(key, None)
+        self._note_heard(record, address)
         if hello.busy is not None:
             self._on_heard(record, hello.busy)
         datagram = answer(data, next(self._numbers), hello.says, hello.session.key)
         self._send_to(record, datagram, server, address)
         return True
+
+    def _note_heard(self, record: Record, address: tuple[str, int]) -> float:
+        """A node was heard, from this address; the time."""
+        now = record.last_seen = self._clock()
+        self._suspects.pop(record.node.id, None)
+        if address != record.address:
+            record.address = address
+            self._store.mark(record)
+        return now
 
     def _remember(self, record: Record, data: bytes, server: int, values: dict[str, str]) -> None:
         """Keeps what a HELLO said that would change nothing if it was said again."""
@@ -248,10 +269,7 @@ class Sync:
         """Takes what a HELLO says, and answers. Returns the values that it tells of variables."""
         state = self._unpacked(record, datagram)
         self.counters["hello"] += 1
-        record.last_seen = self._clock()
-        record.address = address
-        self._suspects.pop(record.node.id, None)
-        self._watch(record.node.id, record.last_seen)
+        self._watch(record.node.id, self._note_heard(record, address))
         run = state["run"] if state["run"] in ("INIT", "SYNC") else "SYNC"
         values = {**self._alive, "run": run} | {
             k: state[k] for k in self._of_nodes if state.get(k) in self._values[k]
@@ -303,6 +321,18 @@ class Sync:
         its next HELLO."""
         if record.session is not None and record.address is not None:
             self._send(record, Kind.DESIRED, record.address)
+
+    async def call_nodes(self) -> None:
+        """Has the nodes speak that did when this head, or the one before, was last heard, and have
+        not since: those first with which something is under way. Each would speak by itself in
+        `hello_s`."""
+        expected = [record for record in self._store if in_sync(record)]
+        expected.sort(key=lambda record: record.machine.active is None)
+        for number, record in enumerate(expected):
+            if number % _CALLED == 0:
+                await asyncio.sleep(_CALL_S)
+            if record.last_seen is None:
+                self.push(record)
 
     def suspect(self, record: Record, why: Loss) -> None:
         """Something speaks against a node being alive: asks it, and gives it `probe_s` to
@@ -444,12 +474,14 @@ class Sync:
             mask=goal.mask,
             state=goal.value,
         )
-        self._send_to(
-            record,
-            encode(datagram, record.session.key),
-            self._heard_by.get(record.session.number, 0),
-            address,
-        )
+        heard = record.last_seen is not None
+        server = self._heard_by.get(record.session.number, 0) if heard else self._facing(record)
+        self._send_to(record, encode(datagram, record.session.key), server, address)
+
+    def _facing(self, record: Record) -> int:
+        """Which of the head's addresses a node speaks to that was not heard yet."""
+        own = self._heads.own_address(record).strip("[]")
+        return self._addresses.index(own) if own in self._addresses else 0
 
     def _send_to(self, record: Record, data: bytes, server: int, address: tuple[str, int]) -> None:
         sock = self._servers[server].socket

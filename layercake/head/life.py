@@ -63,6 +63,7 @@ class Life:
         kernel.modules.services.start()
         loops = (
             kernel.engine.run(),
+            kernel.sync.call_nodes(),
             self.periodic(),
             kernel.database.run(kernel.store),
             kernel.lag.run(kernel.store),

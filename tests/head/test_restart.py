@@ -3,17 +3,20 @@ acknowledged."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 
 import pytest
 
+from layercake.agents.https.requests import NotFetched
 from layercake.fleet import events
 from layercake.fleet.store import Record
 from layercake.kraken import converge
 from layercake.kraken.converge import Discovered, Event, Held, NodeState
 from layercake.kraken.errors import OperationFailed
 from layercake.kraken.mutation import Where
+from layercake.kraken.wire import Kind
 from tests.support.world import World
 
 
@@ -201,3 +204,53 @@ async def test_since_when_it_is_as_wanted_does_not_outlive_what_was_wanted(world
     world.head.engine.post(world.node("n0"), Discovered({"power": "OFF"}, "its BMC says so"))
     met = world.node("n0").machine.met_since
     assert met is not None and before is not None and met > before
+
+
+async def test_a_head_that_begins_calls_the_nodes_that_were_up_where_they_were_last_heard(
+    world: World,
+) -> None:
+    record = await in_sync(world)
+    record.api_port = 4321
+    world.head.store.mark(record)
+    heard = record.address
+    assert heard is not None
+    await world.restart()
+    while world.waiting():
+        world.received("n0")
+    record = world.node("n0")
+    assert (record.address, record.api_port) == (heard, 4321)
+    await world.head.sync.call_nodes()
+    called = world.received("n0")
+    assert (called.kind, called.epoch) == (Kind.DESIRED, world.head.store.epoch)
+    world.send(world.hello("n0"))
+    world.received("n0")
+    await world.head.sync.call_nodes()
+    assert not world.waiting(), "who was heard is not called, nor who was not up"
+
+
+async def test_where_a_node_speaks_from_is_written_when_it_is_another_place(world: World) -> None:
+    record = await in_sync(world)
+    await world.head.database.flush(world.head.store)
+    world.send(world.hello("n0"))
+    assert record.node.id not in world.head.store.dirty
+    for _ in range(2):  # as another HELLO, and as the same again
+        record.address = ("10.9.9.9", 9)
+        world.send(world.hello("n0"))
+        assert record.address != ("10.9.9.9", 9) and record.node.id in world.head.store.dirty
+        await world.head.database.flush(world.head.store)
+
+
+async def test_what_is_asked_of_a_node_that_was_up_before_the_head_began_is_told_to_it(
+    world: World,
+) -> None:
+    await in_sync(world)
+    await world.restart()
+    while world.waiting():
+        world.received("n0")
+    asked = asyncio.create_task(
+        world.head.kernel.requests.request(world.node("n0"), {"kind": "logs"}, 0.0)
+    )
+    await asyncio.gather(asked, return_exceptions=True)
+    assert world.received("n0").kind is Kind.DESIRED
+    with pytest.raises(NotFetched, match="not in sync"):
+        await world.head.kernel.requests.request(world.node("n1"), {"kind": "logs"}, 0.0)

@@ -3,16 +3,21 @@ and the datagrams of a node between them on loopback."""
 
 from __future__ import annotations
 
+import contextlib
+import select
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from layercake.agents import pki
+from layercake.kraken.facts import Remembered
 from minos.agent.head_link.known_heads import Head, KnownHeads
 from minos.agent.head_link.link import HeadLink
-from minos.agent.head_link.sync_socket import SyncSocket
-from minos.agent.state import Config, Session
+from minos.agent.head_link.sync_socket import HeadSockets, SyncSocket
+from minos.agent.state import Config, Session, parse_endpoint
 from tests.support.world import World, opened
 
 
@@ -190,3 +195,45 @@ async def test_of_two_heads_that_both_answer_the_later_one_is_followed(site: Sit
         world.head.sync.read()
     assert site.hears()
     assert site.heads.in_turn()[0] == site.places[1] and site.heads.epochs.highest == 2
+
+
+async def test_a_head_that_begins_to_act_calls_a_node_where_the_one_before_has_heard_it(
+    site: Site,
+) -> None:
+    before, record = site.first.node("n0"), site.second.node("n0")
+    record.address = before.address
+    record.remembered = Remembered(before.values(), None)
+    site.second.head.heads.acts(2)
+    await site.second.head.sync.call_nodes()
+    for _ in range(2):  # HELLO; then it takes the CHALLENGE, and says HELLO in the new epoch
+        site.hears()
+        site.report()
+        site.second.head.sync.read()
+    assert record.value("run") == "SYNC" and record.address == before.address
+    assert site.heads.in_turn() == site.places[::-1]
+
+
+def test_what_speaks_to_the_heads_has_one_port_and_nobody_else_gets_it() -> None:
+    heads = [Head(f"https://127.0.0.{i}:8443", f"127.0.0.{i}:7311") for i in (1, 2)]
+    sockets = HeadSockets()
+    sockets.follow(heads[:1])
+    sockets.follow(heads)
+    with contextlib.ExitStack() as stack:
+        ends = [stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in heads]
+        heard = []
+        for end, head in zip(ends, heads, strict=True):
+            end.bind(parse_endpoint(head.sync))
+            end.settimeout(patience(10))
+            sockets.send(head, b"hello")
+            heard.append(end.recvfrom(16)[1])
+        assert heard[0][1] == heard[1][1]
+        for end, head in zip(ends, heads, strict=True):
+            end.sendto(head.sync.encode(), heard[0])
+        select.select([sockets], [], [], patience(10))
+        for head in heads:
+            assert sockets.receive(head) == head.sync.encode()
+        other = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("", heard[0][1]))
+    sockets.close()

@@ -6,7 +6,7 @@ import pytest
 
 from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Datagram, Kind, decode, encode
-from minos.agent.head_link.sync import HelloTimer, NewEpoch, SyncCodec, Wanted
+from minos.agent.head_link.sync import Called, HelloTimer, NewEpoch, SyncCodec, Wanted
 
 NODE, KEY, LAYOUT = bytes(range(16)), b"k" * 32, b"lay1"
 
@@ -113,3 +113,17 @@ def test_hello_is_repeated_soon_until_it_is_answered() -> None:
     assert timer.due - now == pytest.approx(11.0)
     timer.now()
     assert timer.due < now
+
+
+def test_a_head_that_began_anew_calls_once_and_is_not_believed_yet() -> None:
+    c = codec()
+    with pytest.raises(Called):
+        c.receive(from_head(Kind.DESIRED, 1, epoch=6))
+    with pytest.raises(WireError) as again:
+        c.receive(from_head(Kind.DESIRED, 2, epoch=6))
+    assert not isinstance(again.value, Called), "replayed, it has nobody say anything"
+    with pytest.raises(Called):
+        c.receive(from_head(Kind.DESIRED, 1, epoch=7))
+    with pytest.raises(WireError, match="tag"):
+        c.receive(from_head(Kind.DESIRED, 1, epoch=8, key=b"x" * 32))
+    assert c.receive(from_head(Kind.DESIRED, 3)) == Wanted(9, probe=False)

@@ -4,6 +4,7 @@ tests move."""
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -154,6 +155,10 @@ class World:
         session = self.node(name).session
         assert session is not None
         return decode(self.client.recv(2048), session.key)
+
+    def waiting(self) -> bool:
+        """Whether the head has sent what nobody has received yet."""
+        return bool(select.select([self.client], [], [], 0)[0])
 
     def kinds(self, name: str) -> list[str]:
         return [e.kind for e in self.events_of(name)]

@@ -60,6 +60,8 @@ class _Row(msgspec.Struct):
     trust: Trust = Trust()
     cards: tuple[Card, ...] = ()
     boot_times: BootTimes = BootTimes()
+    address: tuple[str, int] | None = None
+    api_port: int = 0
 
 
 _decode = msgspec.json.Decoder(_Row).decode
@@ -85,6 +87,8 @@ def pack(record: Record) -> str:
             "trust": record.trust,
             "cards": record.cards,
             "boot_times": record.boot_times,
+            "address": record.address,
+            "api_port": record.api_port,
             "changed_at": record.changed_at,
             "cfg_revision": record.cfg_revision,
             "dsc_revision": record.dsc_revision,
@@ -140,6 +144,8 @@ def unpack(row: int, text: str, table: Table) -> tuple[Record, dict[str, str]]:
         session=session,
         changed_at=data.changed_at,
         boot_times=data.boot_times,
+        address=data.address,
+        api_port=data.api_port,
         boots=data.boots,
         trust=data.trust,
         cards=data.cards,

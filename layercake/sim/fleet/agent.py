@@ -20,7 +20,7 @@ from imageapi import events
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import bearer
 from layercake.sim.fleet.commands import played
-from minos.agent.head_link.sync import HelloTimer, NewEpoch, SyncCodec, TakeOver, Wanted
+from minos.agent.head_link.sync import Called, HelloTimer, NewEpoch, SyncCodec, TakeOver, Wanted
 
 STAGE_S = (0.05, 0.3)
 SWITCH_S = (0.05, 0.3)
@@ -30,8 +30,8 @@ EVENTS_S = 0.25
 class World(Protocol):
     """What an agent does to the world."""
 
-    def send_datagram(self, agent: Agent, data: bytes) -> None:
-        """Sends a datagram to the head."""
+    def send_datagram(self, agent: Agent, data: bytes, head: str = "") -> None:
+        """Sends a datagram to the head that acts, or to the one with this address."""
 
     def send_request(self, agent: Agent, line: str, body: bytes = b"") -> None:
         """Makes a request by TLS; the answer to GET comes to `Agent.desired`."""
@@ -148,22 +148,26 @@ class Agent:
 
     def hello(self) -> None:
         """Says HELLO."""
-        layout = self._facts.layout
-        self._world.send_datagram(
-            self,
-            self._codec.hello(
-                time.clock_gettime_ns(time.CLOCK_BOOTTIME),
-                revision=self.revision,
-                changes=self._changes,
-                mask=_mask(layout),
-                state=_packed(layout, self.run, self.image),
-            ),
-        )
+        self._world.send_datagram(self, self._hello_data())
         self._timer.hello_sent(self._world.now(), self._world.jitter())
 
-    def datagram_received(self, data: bytes) -> None:
-        """Applies a datagram of the head. Raises WireError."""
-        message = self._codec.receive(data)
+    def _hello_data(self) -> bytes:
+        layout = self._facts.layout
+        return self._codec.hello(
+            time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+            revision=self.revision,
+            changes=self._changes,
+            mask=_mask(layout),
+            state=_packed(layout, self.run, self.image),
+        )
+
+    def datagram_received(self, data: bytes, caller: str) -> None:
+        """Applies a datagram of the head with this address. Raises WireError."""
+        try:
+            message = self._codec.receive(data)
+        except Called:
+            self._world.send_datagram(self, self._hello_data(), caller)
+            return
         now = self._world.now()
         self._timer.answered(now, self._world.jitter())
         if isinstance(message, NewEpoch):

@@ -66,25 +66,27 @@ class Ether:
             asyncio.get_running_loop().remove_reader(self._socket.fileno())
             self._socket.close()
 
-    def send(self, machine: Machine, data: bytes) -> None:
-        """A machine sends a datagram to the head."""
+    def send(self, machine: Machine, data: bytes, head: str = "") -> None:
+        """A machine sends a datagram to the head that it knows, or to this one."""
         machine.sent += 1
         if self._cut(machine):
             return
         if self._faults.clean:
-            self._out(machine, data)
+            self._out(machine, data, head)
             return
         fate = self._faults.fate(machine.identity.name, "up", machine.sent)
         self.lost += not fate
         for late in fate:
-            self._clockwork.later(late, lambda: self._out(machine, data))
+            self._clockwork.later(late, lambda: self._out(machine, data, head))
 
-    def _out(self, machine: Machine, data: bytes) -> None:
-        """To the head that the machine knows, or to all if it searches for the one that acts."""
+    def _out(self, machine: Machine, data: bytes, head: str) -> None:
+        """To one head, or to all if the machine searches for the one that acts."""
         agent = machine.agent
-        searches = agent is not None and agent.searching
-        for head in self._heads if searches else (machine.head or self._heads[0],):
-            self._send_to(machine, data, head)
+        heads: tuple[str, ...] = (head or machine.head or self._heads[0],)
+        if not head and agent is not None and agent.searching:
+            heads = self._heads
+        for one in heads:
+            self._send_to(machine, data, one)
 
     def _send_to(self, machine: Machine, data: bytes, head: str) -> None:
         datagrams = []
@@ -123,7 +125,7 @@ class Ether:
     def _in(self, machine: Machine, data: bytes, source: str) -> None:
         if machine.agent is not None:
             with contextlib.suppress(WireError):  # of an earlier life, or overtaken
-                machine.agent.datagram_received(data)
+                machine.agent.datagram_received(data, source)
                 if source != machine.head:
                     machine.head = source
                     self._moved(source)

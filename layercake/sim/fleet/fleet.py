@@ -268,9 +268,9 @@ class Fleet:
         """The head at this address acts: requests go there."""
         self.links.host = address
 
-    def send_datagram(self, agent: Agent, data: bytes) -> None:
+    def send_datagram(self, agent: Agent, data: bytes, head: str = "") -> None:
         """Sends a datagram."""
-        self._ether.send(agent.owner, data)
+        self._ether.send(agent.owner, data, head)
         if agent.told_at:
             self.clockwork.later(0.0, lambda: self._schedule_hello(agent))
 

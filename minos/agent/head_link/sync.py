@@ -101,6 +101,11 @@ class OutdatedHead(WireError):
     challenges has had a HELLO that told it.)"""
 
 
+class Called(WireError):
+    """A genuine DESIRED of a head that this agent has not spoken with, since it began after the
+    agent's last HELLO: it wants to hear one."""
+
+
 class Epochs:
     """The highest epoch of the heads that a genuine head has told. Any thread may use it; `raised`
     is called when it is another."""
@@ -143,6 +148,7 @@ class SyncCodec:
         self._guard = ReplayGuard()
         self._sent: deque[int] = deque(maxlen=REMEMBERED)
         self._last = 0
+        self._called = epoch
 
     def hello(self, now_ns: int, *, revision: int, changes: int, mask: int, state: int) -> bytes:
         """A HELLO. `now_ns` is CLOCK_BOOTTIME; `changes` counts changes of the discovered state. It
@@ -167,7 +173,8 @@ class SyncCodec:
 
     def receive(self, data: bytes) -> Wanted | NewEpoch:
         """What a datagram from the head says. Raises WireError for what is malformed, forged,
-        replayed or not for this node, OutdatedHead for a head that acts no more."""
+        replayed or not for this node, OutdatedHead for a head that acts no more, Called (once for
+        each life of a head) for one that wants to hear HELLO."""
         datagram = decode(data, self._key)
         if (datagram.node, datagram.session) != (self._node, self._session):
             raise WireError("cannot accept datagram: it is for another session")
@@ -185,6 +192,9 @@ class SyncCodec:
         if not self._epochs.accept(heads_epoch(datagram.epoch)):
             raise OutdatedHead("cannot accept datagram: another head acts by now")
         if datagram.epoch != self.epoch:
+            if datagram.epoch != self._called:
+                self._called = datagram.epoch
+                raise Called("cannot accept datagram: its head has not challenged this agent yet")
             raise WireError("cannot accept datagram: it is of another epoch of the head")
         if not self._guard.accept(datagram.sequence):
             raise WireError("cannot accept datagram: its sequence number was used before")

@@ -17,6 +17,7 @@ from layercake.kraken.errors import WireError
 from minos.agent.head_link.known_heads import Head, KnownHeads
 from minos.agent.head_link.link import HeadLink
 from minos.agent.head_link.sync import (
+    Called,
     HelloTimer,
     NewEpoch,
     OutdatedHead,
@@ -47,16 +48,27 @@ class HeadSockets:
             self._poll.unregister(gone)
             gone.close()
         for place in places - self._sockets.keys():
-            host, port = parse_endpoint(place)
-            sock = socket.socket(
-                socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM
-            )
-            sock.setblocking(False)
-            # no route: it is sent into nothing, and the heads are asked again later
-            with contextlib.suppress(OSError):
-                sock.connect((host, port))
-            self._sockets[place] = sock
-            self._poll.register(sock, select.EPOLLIN)
+            self._sockets[place] = self._connected(*parse_endpoint(place))
+            self._poll.register(self._sockets[place], select.EPOLLIN)
+
+    def _connected(self, host: str, port: int) -> socket.socket:
+        """A socket to a head, from the port of those to the others: a head that begins to act
+        calls the node where the one before has heard it. Nobody else gets that port meanwhile."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_DGRAM)
+        sock.setblocking(False)
+        alike = [other for other in self._sockets.values() if other.family == family]
+        own = alike[0].getsockname()[1] if alike else 0
+        for one in (*alike, sock):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # then it has a port of its own, and is not called
+            sock.bind(("", own))
+        for one in (*alike, sock):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        # No route: it is sent into nothing, and the heads are asked again later.
+        with contextlib.suppress(OSError):
+            sock.connect((host, port))
+        return sock
 
     def close(self) -> None:
         """Hears no more."""
@@ -193,8 +205,9 @@ class SyncSocket:
                 return
             try:
                 message = self._codec.receive(data)
-            except OutdatedHead:
-                self._send_hello(head)  # it learns by that that it acts no more
+            except (OutdatedHead, Called):
+                # The one learns by that that it acts no more, the other one that the node is there.
+                self._send_hello(head)
                 continue
             except WireError:
                 continue
