@@ -34,7 +34,7 @@ from layercake.heads.copying import HeadLink
 from layercake.heads.floating.keeper import take_away
 from layercake.heads.site import SharedSite
 from layercake.kraken.errors import InputError, LayercakeError
-from layercake.modules.manager import WaitingProcesses
+from layercake.modules.manager import Launch
 from layercake.modules.side import waiting_processes
 from layercake.notify import Notifier
 
@@ -104,10 +104,11 @@ async def _serve(
     waiting = waiting_processes(data_dir)
     try:
         if site is not None:
-            await _start_waiting(waiting, data_dir, settings)
+            waiting.begin(partial(_modules_to_start, data_dir, settings))
         if site is None or await _stand_by(data_dir, settings, site, authority, stop, notifier):
             settings = head_settings.load(data_dir)  # the leader may have changed them meanwhile
             head = Head(data_dir, settings, environ=secrets, site=site)
+            await waiting.settle()
             head.modules.services.adopt(waiting)
             await _lead(head, notifier, inherited, stop)
         return stop.again
@@ -122,13 +123,14 @@ async def _serve(
             await site.close()
 
 
-async def _start_waiting(waiting: WaitingProcesses, data_dir: Path, settings: Settings) -> None:
+def _modules_to_start(data_dir: Path, settings: Settings) -> Mapping[str, Launch]:
     """A head whose modules cannot be loaded follows all the same: the leader may have settings for
     it that mend that. It says so here, and again if it is to lead."""
     try:
-        await waiting.start(load_modules(data_dir, settings)[1])
+        return load_modules(data_dir, settings)[1]
     except (LayercakeError, OSError) as error:
         log.error("this head follows, and could not lead: %s", error)
+        return {}
 
 
 def _site(data_dir: Path, settings: Settings, authority: Authority) -> SharedSite | None:

@@ -19,7 +19,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from layercake.modules.host import ModuleHost, Start
 log = logging.getLogger("layercake.services")
 ATTACH_S = 30.0
 """Seconds that a process has to attach; then it is started again."""
+WAITING_AFTER_S = 5.0
 _BACK_OFF_MAX = 30.0
 _STABLE_AFTER = 60.0
 _LOG_BYTES = 16 << 20
@@ -143,11 +144,38 @@ class WaitingProcesses:
         self._socket = socket_path
         self._log_dir = log_dir
         self._waiting: dict[str, ModuleProcess] = {}
+        self._settled = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, launches: Callable[[], Mapping[str, Launch]]) -> None:
+        """Starts in WAITING_AFTER_S those that `launches` gives: a head that has just handed over
+        takes no processors that it shares from the next one."""
+        self._task = asyncio.create_task(self._start_later(launches))
+
+    async def settle(self) -> None:
+        """Returns when no more are being started."""
+        self._settled.set()
+        if self._task is not None:
+            await self._task
+
+    async def _start_later(self, launches: Callable[[], Mapping[str, Launch]]) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WAITING_AFTER_S):
+                await self._settled.wait()
+        if self._settled.is_set():
+            return
+        try:
+            await self.start(launches())
+        except OSError as error:  # they are started when they are needed
+            log.error("cannot start the modules' processes beforehand: %s", error)
 
     async def start(self, launches: Mapping[str, Launch]) -> None:
-        """Starts them. One that cannot be is started when it is needed, which says why."""
+        """Starts them, until `settle` is called. One that cannot be is started when it is needed,
+        which says why."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         for name, launch in launches.items():
+            if self._settled.is_set():
+                return
             if launch.command[0] == sys.executable:
                 with contextlib.suppress(OSError):
                     self._waiting[name] = await _start(
@@ -172,6 +200,7 @@ class WaitingProcesses:
 
     async def stop(self) -> None:
         """Ends those that still wait."""
+        await self.settle()
         for waiting in self._waiting.values():
             with contextlib.suppress(ProcessLookupError):
                 waiting.process.kill()

@@ -148,6 +148,21 @@ async def test_a_process_that_waited_attaches_when_it_is_needed(tmp_path: Path) 
     assert waiting.release("other", launch().command) is None
 
 
+async def test_a_head_that_leads_already_starts_no_process_beforehand(tmp_path: Path) -> None:
+    waiting = WaitingProcesses(tmp_path / "m.sock", tmp_path / "log")
+    asked: list[Mapping[str, Launch]] = []
+
+    def launches() -> Mapping[str, Launch]:
+        asked.append({NAME: launch()})
+        return asked[0]
+
+    waiting.begin(launches)
+    await waiting.settle()
+    await waiting.start(launches())
+    assert len(asked) == 1 and waiting.release(NAME, launch().command) is None
+    await waiting.stop()
+
+
 async def test_a_killed_service_is_started_again(tmp_path: Path) -> None:
     async with running(tmp_path) as run:
         await until(lambda: run.status.health == "running")
