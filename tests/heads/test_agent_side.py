@@ -17,6 +17,7 @@ from minos.agent.head_link.known_heads import Head, KnownHeads
 from minos.agent.head_link.sync import (
     LATELY_S,
     SPREAD_S,
+    Called,
     Epochs,
     HelloTimer,
     NewEpoch,
@@ -75,6 +76,8 @@ def test_an_epoch_that_came_another_way_is_told_with_the_next_hello() -> None:
     assert heads_epoch(hello(codec).epoch) == 6
     with pytest.raises(OutdatedHead):
         codec.receive(from_head(Kind.DESIRED, 1, datagram_epoch(4, 11)))
+    with pytest.raises(Called):
+        codec.receive(from_head(Kind.DESIRED, 1, datagram_epoch(6, 11)))
     with pytest.raises(WireError, match="another epoch"):
         codec.receive(from_head(Kind.DESIRED, 1, datagram_epoch(6, 11)))
 
