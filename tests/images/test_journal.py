@@ -32,7 +32,11 @@ def read_until(pieces: Iterator[bytes], text: bytes) -> bytes:
 
 def how_it_is(node: Node) -> str:
     """What may keep a container from its journal."""
-    command = "systemctl list-jobs; systemctl --failed; ls -lR /run/log /var/log/journal"
+    command = (
+        "systemctl list-jobs; systemctl --failed; cat /etc/machine-id; df /run; ls -lR /run/log; "
+        "ls -l /proc/$(pidof systemd-journald)/fd; journalctl --header; journalctl -m -n 3; "
+        "journalctl -n 1; echo it ended with $?"
+    )
     place = node.images.place("debian")
     said = follow.run(place, ("sh", "-c", command), 20.0, lambda: False)
     return b"".join(data for kind, data in said if kind in ("out", "err")).decode()
