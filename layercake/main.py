@@ -108,7 +108,7 @@ async def _serve(
         if site is None or await _stand_by(data_dir, settings, site, authority, stop, notifier):
             settings = head_settings.load(data_dir)  # the leader may have changed them meanwhile
             head = Head(data_dir, settings, environ=secrets, site=site)
-            await waiting.settle()
+            await waiting.stop_starting()
             head.modules.services.adopt(waiting)
             await _lead(head, notifier, inherited, stop)
         return stop.again

@@ -114,17 +114,26 @@ class SandboxedJob:
     async def request(self, module: str, data: bytes) -> bytes:
         """What `python -m MODULE` answers (standing.serve), in a process that stays for the next
         question. Raises as `run`. Within a turn."""
-        standing = self._processes.get(module)
-        if standing is None:
-            standing = self._processes[module] = WorkerProcess(
-                self._argv(module), self._bounds.answer, _environment
-            )
+        standing = self._standing_process(module)
         try:
             return await self._within(standing.request(data), lambda: standing.pid)
         except TooLong:
             raise self._too_long() from None
         except Ended as ended:
             raise self._ended(ended.status) from None
+
+    async def prepare(self, module: str) -> None:
+        """Starts the process for the first `request`, which does not wait for that then."""
+        async with self.turn():
+            await self._standing_process(module).start()
+
+    def _standing_process(self, module: str) -> WorkerProcess:
+        found = self._processes.get(module)
+        if found is None:
+            found = self._processes[module] = WorkerProcess(
+                self._argv(module), self._bounds.answer, _environment
+            )
+        return found
 
     @property
     def pids(self) -> list[int]:

@@ -70,17 +70,22 @@ class WorkerProcess:
                 raise
         return await self._exchange(data)  # it went to rest at this moment
 
+    async def start(self) -> None:
+        """Has the process there, for the next question."""
+        if self.pid:
+            return
+        await self.close()
+        self._process = await asyncio.create_subprocess_exec(
+            *self._argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            process_group=0,
+            env=dict(self._environment()),
+            limit=_AT_ONCE,
+        )
+
     async def _exchange(self, data: bytes) -> bytes:
-        if not self.pid:
-            await self.close()
-            self._process = await asyncio.create_subprocess_exec(
-                *self._argv,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                process_group=0,
-                env=dict(self._environment()),
-                limit=_AT_ONCE,
-            )
+        await self.start()
         process = self._process
         answered = False
         # For the type checker.

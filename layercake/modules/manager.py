@@ -152,7 +152,7 @@ class WaitingProcesses:
         takes no processors that it shares from the next one."""
         self._task = asyncio.create_task(self._start_later(launches))
 
-    async def settle(self) -> None:
+    async def stop_starting(self) -> None:
         """Returns when no more are being started."""
         self._settled.set()
         if self._task is not None:
@@ -170,8 +170,8 @@ class WaitingProcesses:
             log.error("cannot start the modules' processes beforehand: %s", error)
 
     async def start(self, launches: Mapping[str, Launch]) -> None:
-        """Starts them, until `settle` is called. One that cannot be is started when it is needed,
-        which says why."""
+        """Starts them, until `stop_starting` is called. One that cannot be is started when it is
+        needed, which says why."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         for name, launch in launches.items():
             if self._settled.is_set():
@@ -200,7 +200,7 @@ class WaitingProcesses:
 
     async def stop(self) -> None:
         """Ends those that still wait."""
-        await self.settle()
+        await self.stop_starting()
         for waiting in self._waiting.values():
             with contextlib.suppress(ProcessLookupError):
                 waiting.process.kill()

@@ -329,6 +329,18 @@ async def test_one_that_stays_answers_one_question_after_the_other(
     assert not aside.pids
 
 
+async def test_one_that_is_prepared_answers_the_first_question() -> None:
+    aside = SandboxedJob("do it", BOUNDS)
+    try:
+        await aside.prepare(STAYS)
+        (first,) = aside.pids
+        assert await aside.request(STAYS, b"count") == b"1"
+        await aside.prepare(STAYS)
+        assert await aside.request(STAYS, b"count") == b"2" and aside.pids == [first]
+    finally:
+        await aside.close()
+
+
 async def test_one_that_nobody_asks_ends_by_itself() -> None:
     aside, before = SandboxedJob("do it", BOUNDS), set(children())
     try:

@@ -157,7 +157,7 @@ async def test_a_head_that_leads_already_starts_no_process_beforehand(tmp_path: 
         return asked[0]
 
     waiting.begin(launches)
-    await waiting.settle()
+    await waiting.stop_starting()
     await waiting.start(launches())
     assert len(asked) == 1 and waiting.release(NAME, launch().command) is None
     await waiting.stop()

@@ -55,6 +55,7 @@ def _start(kernel: Kernel) -> Running:
             views,
             Warnings(store, kernel.table.parts, kernel.vault, kernel.clock),
         ),
+        loops=(readers.prepare,),
         stop=readers.close,
         routes=(InventoryRoutes(operations, names, views, files, kernel.store),),
         change_cards=operations.take_board,

@@ -16,6 +16,7 @@ from layercake.features.boots.boot_sets import BootSets, arches
 from layercake.features.inventory import secret_warnings as secrets
 from layercake.features.inventory.new_inventory import NewInventory, Proposal
 from layercake.features.inventory.reading import (
+    MODULE,
     SMALL,
     Answer,
     Question,
@@ -165,7 +166,7 @@ class InventoryReader:
 
     async def _read_apart(self, job: SandboxedJob, question: Question) -> Answer:
         data = await asyncio.to_thread(msgspec.msgpack.encode, question)
-        out = await job.request("layercake.features.inventory.reading", data)
+        out = await job.request(MODULE, data)
         return await asyncio.to_thread(msgspec.msgpack.decode, out, type=Answer)
 
     async def _nodes(self, told: Answer, known: Mapping[str, Node]) -> dict[str, Node]:

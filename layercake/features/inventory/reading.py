@@ -31,6 +31,7 @@ MISTAKES = 500
 """Mistakes that are told; who has made more corrects these first."""
 SMALL = 16384
 _GROWS = re.compile(r"[*&]|\w\[|\]\w|\d-\d")
+MODULE = "layercake.features.inventory.reading"
 READING = Bounds(seconds=120.0, memory=2 << 30, answer=256 << 20)
 """What reading an inventory may take. One of ten thousand nodes takes 3 s and 60 MB."""
 
@@ -190,6 +191,10 @@ class Readers:
         self.plans = SandboxedJob("plan the inventory", READING)
         self.own_plans = SandboxedJob("plan the inventory", READING, urgent=True, rests=0.2)
         self.applied = SandboxedJob("apply the inventory", READING, urgent=True)
+
+    async def prepare(self) -> None:
+        """The first change after the head began does not wait for a process to start."""
+        await self.applied.prepare(MODULE)
 
     @property
     def pids(self) -> list[int]:
