@@ -10,6 +10,8 @@ from msgspec import UNSET, UnsetType
 from layercake.api.answers import Values
 from layercake.features.events.answers import EventShown
 from layercake.features.nodes.lists.causes import Beside, Cause
+from layercake.fleet.store import Interface, NodeClock
+from layercake.kraken.views.explain import StepView
 
 
 class ImageShown(msgspec.Struct):
@@ -51,38 +53,6 @@ class CardShown(msgspec.Struct):
     driver: str
     id: str
     absent: list[str]
-
-
-class ClockShown(msgspec.Struct):
-    """A node's clock: the time server that keeps it, and how far off it was found last, in
-    milliseconds; positive is ahead."""
-
-    server: str
-    off_ms: float
-
-
-class LegShown(msgspec.Struct):
-    """A leg of a bond: up, no carrier, no partner (802.3ad), apart (it could not be made a leg) or
-    missing."""
-
-    name: str
-    state: str
-
-
-class InterfaceShown(msgspec.Struct):
-    """An interface that the inventory names, as its node says: `kind` is card, bond or vlan,
-    `state` up, down, no carrier or missing; `trouble` says why it is not as wanted, "" if it is.
-    Viewers are not shown the trouble."""
-
-    name: str
-    kind: str
-    state: str
-    mac: str
-    mtu: int
-    addresses: list[str]
-    routes: list[str]
-    legs: list[LegShown]
-    trouble: str
 
 
 class NodeBoots(msgspec.Struct):
@@ -138,8 +108,8 @@ class NodeShown(msgspec.Struct):
     profile: str | None
     network: str | None
     cards: list[CardShown]
-    clock: ClockShown | None
-    interfaces: list[InterfaceShown]
+    clock: NodeClock | None
+    interfaces: list[Interface]
     groups: list[str]
     labels: dict[str, str]
     domains: list[str]
@@ -225,15 +195,6 @@ class NodeWithHistory(msgspec.Struct):
     history: list[EventShown]
 
 
-class Step(msgspec.Struct):
-    """A mutation on the way to what is wanted."""
-
-    name: str
-    doc: str
-    where: str
-    timeout: float
-
-
 class ActiveStep(msgspec.Struct):
     """The mutation under way."""
 
@@ -265,7 +226,7 @@ class ExplanationShown(msgspec.Struct):
     state: Values
     goal: Values
     met: bool
-    chain: list[Step] | None
+    chain: list[StepView] | None
     active: ActiveStep | None
     blocked: list[str]
     quarantine: Quarantine | None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from layercake.features.authority.answers import Certificate
-from layercake.features.guard.answers import GuardShown, OutageShown, StopShown
+from layercake.features.guard.answers import GuardShown, OutageShown
 from layercake.features.rolls.answers import RollShown
+from layercake.fleet.guard_state import Stop
 
 
 class NodeCounts(msgspec.Struct):
@@ -122,7 +123,7 @@ class SiteReport(msgspec.Struct):
     head: str
     nodes: dict[str, int]
     outages: list[OutageShown]
-    frozen: StopShown | None
+    frozen: Stop | None
     database: DatabaseShown
     certificates: list[Certificate]
     rolls: list[RollShown]
