@@ -89,7 +89,7 @@ class Trust(msgspec.Struct, frozen=True):
     authorities: str = ""
 
 
-class Card(msgspec.Struct, frozen=True):
+class NetworkCard(msgspec.Struct, frozen=True):
     """A network card, as the node says: its interface and MAC address, or for one without a driver
     `id` (vendor:device) and the modules for it that are `absent` in its boot set."""
 
@@ -206,7 +206,7 @@ class Record:
     boots: Boots = _BOOTS
     session: Session | None = None
     trust: Trust = _TRUST
-    cards: tuple[Card, ...] = ()
+    cards: tuple[NetworkCard, ...] = ()
     clock: NodeClock | None = None
     interfaces: tuple[Interface, ...] = ()
     boot_times: BootTimes = _TIMES

@@ -37,8 +37,11 @@ class Told(msgspec.Struct, frozen=True):
     what: str = ""
 
 
-class Logged(msgspec.Struct):
-    """A commit as it is read."""
+class ChangeLogged(msgspec.Struct):
+    """A change that was accepted, as its commit has it: its revision, when (seconds since the
+    epoch), who asked, what it is and why it was asked for. Administrators of the whole site see how
+    it was asked for, by which token and from where. `nodes` are those of the caller, or of the
+    range, that it changed; empty without either."""
 
     revision: str
     at: float
@@ -70,7 +73,7 @@ def message(told: Told, what: str, number: int) -> str:
     return "\n".join(lines + [f"{key}{value}" for key, value in trailers if value])
 
 
-def read(revision: str, at: str, by: str, body: str) -> Logged:
+def read(revision: str, at: str, by: str, body: str) -> ChangeLogged:
     """A commit out of its parts."""
     lines = body.strip("\n").split("\n")
     end = max((i for i, line in enumerate(lines) if not line), default=0)
@@ -81,7 +84,7 @@ def read(revision: str, at: str, by: str, body: str) -> Logged:
                 trailers[key] = line.removeprefix(key)
     why = " ".join(line for line in lines[1:end] if line)
     how, token, address = trailers.values()
-    return Logged(revision, float(at), by, lines[0], why, how, token, address)
+    return ChangeLogged(revision, float(at), by, lines[0], why, how, token, address)
 
 
 def number_of(body: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -117,12 +118,12 @@ class InventoryChanges:
             "plans": plans,
             "digest": digest_of(revision, identity, wanted),
             "networks": [c.to_record() for c in self._means.networks.changes(new.networks)],
-            "warnings": [warning.to_record() for warning in warnings],
+            "warnings": [asdict(warning) for warning in warnings],
             "secrets": await self._sent_elsewhere(changes, new),
             "rolls": [move.to_record() for move in rolls],
             "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
             "passed_over": list(passed_over.values()),
-            "taken_back": [b.to_record() for b in await self._taken_back(changes, new)],
+            "taken_back": await self._taken_back(changes, new),
             "files": files,
         }
 

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from layercake.api.answers import Values
-from layercake.features.events.answers import EventShown
+from layercake.features.machines.hardware.summary import Hardware
 from layercake.features.nodes.lists.causes import Beside, Cause
-from layercake.fleet.store import Interface, NodeClock
+from layercake.fleet.store import Event, Interface, NetworkCard, NodeClock
 from layercake.kraken.views.explain import StepView
 
 
@@ -41,18 +41,6 @@ class Container(msgspec.Struct):
     error: str
     started_s: float | None
     retry_in_s: float | None
-
-
-class CardShown(msgspec.Struct):
-    """A network card, as its node says. One without a driver has no name, and names the modules
-    that it lacks, if any are known."""
-
-    slot: str
-    name: str
-    mac: str
-    driver: str
-    id: str
-    absent: list[str]
 
 
 class NodeBoots(msgspec.Struct):
@@ -107,7 +95,7 @@ class NodeShown(msgspec.Struct):
     firmware: str
     profile: str | None
     network: str | None
-    cards: list[CardShown]
+    cards: list[NetworkCard]
     clock: NodeClock | None
     interfaces: list[Interface]
     groups: list[str]
@@ -130,25 +118,11 @@ class RollOfNode(msgspec.Struct):
     state: str
 
 
-class HardwareShown(msgspec.Struct):
+class HardwareShown(Hardware, frozen=True, kw_only=True):
     """A node's hardware as of its last survey. `memory` and the `disks` are in bytes, `cards` are
     the drivers of its network cards, `gpus` and `fabrics` VENDOR:DEVICE by PCI, `bios` and
     `bmc_firmware` versions."""
 
-    model: str
-    cpu: str
-    cpus: int
-    cores: int
-    sockets: int
-    memory: int
-    disks: list[int]
-    disk_models: list[str]
-    cards: list[str]
-    gpus: list[str]
-    fabrics: list[str]
-    board: str
-    bios: str
-    bmc_firmware: str
     serial: str
 
 
@@ -192,7 +166,7 @@ class NodeWithHistory(msgspec.Struct):
     """A node and what happened to it, oldest first."""
 
     node: NodeShown
-    history: list[EventShown]
+    history: list[Event]
 
 
 class ActiveStep(msgspec.Struct):
@@ -242,8 +216,8 @@ class ExplanationShown(msgspec.Struct):
     console: list[str]
     roll: str
     hardware: list[str]
-    trouble: list[EventShown]
-    boot: list[EventShown]
+    trouble: list[Event]
+    boot: list[Event]
     boot_time: BootTime | None
 
 

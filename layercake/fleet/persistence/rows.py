@@ -13,7 +13,7 @@ import msgspec
 from layercake.base.text import clean
 from layercake.fleet.boots import Boots
 from layercake.fleet.guard_state import GuardState
-from layercake.fleet.store import BootTimes, Card, Event, Record, Session, Trust, WantedImage
+from layercake.fleet.store import BootTimes, Event, NetworkCard, Record, Session, Trust, WantedImage
 from layercake.fleet.table import Table
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import OperationFailed
@@ -58,7 +58,7 @@ class _Row(msgspec.Struct):
     care: GuardState | None = None
     boots: Boots = Boots()
     trust: Trust = Trust()
-    cards: tuple[Card, ...] = ()
+    cards: tuple[NetworkCard, ...] = ()
     boot_times: BootTimes = BootTimes()
 
 
