@@ -73,7 +73,7 @@ def mapping(
     value: object, known: dict[str, Callable[[object], Any]], required: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """A mapping of known keys to what their checks make of the values; those in `required` have to
-    be there. Raises Mistake."""
+    be there. Raises Mistake that names the key."""
     if not isinstance(value, dict):
         raise Mistake(f"expected a mapping with {', '.join(known)}, found {describe(value)}")
     for key in value:
@@ -81,7 +81,14 @@ def mapping(
             raise Mistake(f"unknown key {show(str(key))}", nearest(str(key), known))
     if missing := [key for key in required if key not in value]:
         raise Mistake(f"{missing[0]} is missing")
-    return {key: known[key](its) for key, its in value.items()}
+    return {key: _named(key, known[key], its) for key, its in value.items()}
+
+
+def _named(key: str, check: Callable[[object], Any], value: object) -> Any:
+    try:
+        return check(value)
+    except Mistake as mistake:
+        raise Mistake(f"{key}: {mistake.message}", mistake.hint) from None
 
 
 def matching(pattern: re.Pattern[str], what: str) -> Callable[[object], str]:
@@ -91,6 +98,21 @@ def matching(pattern: re.Pattern[str], what: str) -> Callable[[object], str]:
         if not pattern.fullmatch(text(value)):
             raise Mistake(f"{show(text(value))} is no {what}")
         return text(value)
+
+    return check
+
+
+def number(
+    least: float, most: float, what: str, hint: str = "", *, kind: type[int | float] = int
+) -> Callable[[object], Any]:
+    """A check for a number of a `kind`; `what` says what it counts, such as "seconds"."""
+
+    def check(value: Any) -> int | float:
+        known = isinstance(value, int | kind) and not isinstance(value, bool)
+        if not known or not least <= value <= most:
+            found = value if known else describe(value)
+            raise Mistake(f"expected {what} from {least} to {most}, found {found}", hint)
+        return kind(value)
 
     return check
 
@@ -250,16 +272,8 @@ def mac_after(word: str, steps: int) -> str:
     return mac(":".join(f"{number:012x}"[i : i + 2] for i in range(0, 12, 2)))
 
 
-def port(value: object) -> int:
-    """A UDP or TCP port."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Mistake(f"expected a port number, found {describe(value)}")
-    if not 1 <= value <= 65535:
-        raise Mistake(
-            f"the port {value} does not exist",
-            "ports go from 1 to 65535; IPMI has 623, Redfish 443",
-        )
-    return value
+port = number(1, 65535, "a port number", "IPMI has 623, Redfish 443")
+"""A check for a UDP or TCP port."""
 
 
 def host(word: str) -> str:
