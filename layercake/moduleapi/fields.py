@@ -50,7 +50,8 @@ class Check:
     `after` (start, steps). `each`: it may be such a list. `several`: a node has several of them,
     `after` gives a tuple, and in a list of starts each counts up. `missing` is the hint when it is
     required and not there. `merged`: it is a mapping, and what a later layer says is put over what
-    an earlier one said, key by key."""
+    an earlier one said, key by key. `required` is filled in by the reader: the field has no
+    default."""
 
     one: Callable[[Any], Any]
     after: Callable[[str, int], Any] | None = None
@@ -59,6 +60,7 @@ class Check:
     missing: str = ""
     several: bool = False
     merged: bool = False
+    required: bool = False
 
 
 def text(value: object) -> str:
