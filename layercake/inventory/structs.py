@@ -108,3 +108,14 @@ def _struct_of(struct: type[msgspec.Struct], key: str) -> tuple[type[msgspec.Str
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct)
         else (None, False)
     )
+
+
+def place_of(document: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
+    """The mapping that a dotted key stands in, and its own name there. Raises InputError."""
+    *path, last = key.split(".")
+    place: Any = document
+    for step in path:
+        place = place.setdefault(step, {})
+        if not isinstance(place, dict):
+            raise InputError(f"cannot change {key}: {step} is no mapping")
+    return place, last

@@ -24,6 +24,7 @@ LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """One label of a host name (RFC 1123), in lower case."""
 
 
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 NEWER = {"newer": True}
@@ -294,6 +295,21 @@ def host(word: str) -> str:
             "the port goes into the key port",
         )
     return word.lower()
+
+
+def secret_name(directory: str) -> Callable[[object], str]:
+    """A check for the name of a secret in a directory of the directory of secrets, or nothing."""
+
+    def check(value: object) -> str:
+        word = text(value)
+        if word and not _FILE_NAME.fullmatch(word):
+            raise Mistake(
+                f"{show(word)} is no secret's name",
+                f"the name of a file in {directory}/ in the directory of secrets",
+            )
+        return word
+
+    return check
 
 
 def not_in_the_open(scheme: str, host: str) -> None:

@@ -13,12 +13,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import threading
 from pathlib import Path
 
 from imageapi.node import mount, tree
 from imageapi.node.mount import CLONE_FS, CLONE_NEWNS, MNT_DETACH, MS_BIND, MS_RDONLY, MS_REC
 from imageapi.spec.privileges import HIDDEN, READ_ONLY
+from layercake.base.scheduling.threads import run_in_thread
 from layercake.kraken.errors import OperationFailed
 
 _OPEN_TREE = 428
@@ -37,22 +37,13 @@ def lock(pid: int, place: Path) -> None:
 
     In a thread, whose mount namespace and root are its own (setns(2)).
     """
-    failed: list[str] = []
-
-    def work() -> None:
-        try:
-            _lock(pid, place)
-        except (OSError, OperationFailed) as error:
-            failed.append(str(error))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    if failed:
+    try:
+        run_in_thread(lambda: _lock(pid, place))
+    except (OSError, OperationFailed) as error:
         raise OperationFailed(
-            f"cannot hide the node's /proc from a container: {failed[0]}",
+            f"cannot hide the node's /proc from a container: {error}",
             hint="user_namespace needs a Linux of 6.3 or later on the node",
-        )
+        ) from None
 
 
 def _lock(pid: int, place: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Collection, Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ AT_ONCE = 2000
 EventRow: TypeAlias = tuple[int, float, str, str, str, str, str]
 _PACKED = {"state": 0, "goal": (0, 0), "assumed": 0}
 _encode = msgspec.json.Encoder().encode
+T = TypeVar("T")
 
 
 class _Session(msgspec.Struct):
@@ -219,3 +220,11 @@ class WrittenRows:
         except BaseException:
             self.forget(keys)
             raise
+
+
+def decoded(data: bytes | None, kind: type[T]) -> T | None:
+    """A column in JSON; None for none, and for one that cannot be read."""
+    try:
+        return None if not data else msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError:
+        return None
