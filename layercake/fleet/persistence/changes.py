@@ -143,7 +143,7 @@ def delete_row(path: Path, table: Literal["meta", "documents"], key: str) -> Non
     """Deletes a row of a head's database, if it has the table. Raises sqlite3.Error."""
     with contextlib.closing(sqlite3.connect(path, timeout=10.0)) as db:
         if db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
-            db.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608 (one of two names)
+            db.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608 (one of two)
             db.commit()
 
 
