@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from layercake.base.text import grouped
 from layercake.features.history.normal import Fields
 from layercake.inventory.ranges import fold
 
@@ -99,9 +100,7 @@ def subject(
 ) -> str:
     """What a change does, in a line: of each node before and after. Of values only a state is
     named: a command line may hold what not everybody may read."""
-    does: dict[str, list[str]] = {}
-    for name, (before, after) in nodes.items():
-        does.setdefault(_verb(before, after), []).append(name)
+    does = grouped((_verb(before, after), name) for name, (before, after) in nodes.items())
     words = [f"{verb} {_names(names)}" for verb, names in does.items()]
     changed = sorted(networks)
     if changed:
