@@ -86,11 +86,11 @@ def _ports(site: Site) -> list[Finding]:
                         "stop what listens there",
                     )
                 )
-    for name in ("undionly.kpxe", "snponly.efi"):
-        if not (Path(boot.ipxe_dir) / name).is_file():
-            findings.append(
-                error(f"there is no {name} in {boot.ipxe_dir}", "install the package ipxe")
-            )
+    findings.extend(
+        error(f"there is no {name} in {boot.ipxe_dir}", "install the package ipxe")
+        for name in ("undionly.kpxe", "snponly.efi")
+        if not (Path(boot.ipxe_dir) / name).is_file()
+    )
     return findings or [
         ok("the head does not run: its UDP ports are free, and the boot programs are there")
     ]

@@ -65,22 +65,21 @@ class BootSetChanges:
     def all(self) -> list[Use]:
         """All sets, newest first, with who uses them."""
         known = self._boots
-        uses = []
         of = [
             (r.name, known.of(r.boots, r.node.profile, r.node.arch), r.boots) for r in self._store
         ]
-        for found in known.all():
-            uses.append(
-                Use(
-                    found,
-                    found.name == known.default,
-                    found.name in known.of_profiles.values(),
-                    known.trouble(found.name),
-                    sorted(n for n, wanted, _ in of if wanted == found.name),
-                    sorted(n for n, _, b in of if b.runs == found.name),
-                    sorted(n for n, _, b in of if b.agent_runs == found.name),
-                )
+        uses = [
+            Use(
+                found,
+                found.name == known.default,
+                found.name in known.of_profiles.values(),
+                known.trouble(found.name),
+                sorted(n for n, wanted, _ in of if wanted == found.name),
+                sorted(n for n, _, b in of if b.runs == found.name),
+                sorted(n for n, _, b in of if b.agent_runs == found.name),
             )
+            for found in known.all()
+        ]
         return uses
 
     async def choose(self, name: str, by: str, *, of_profile: bool = False) -> list[str]:

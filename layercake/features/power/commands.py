@@ -361,11 +361,11 @@ def _password_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     done = [row for row in rows if not row["error"]]
     lines = [f"{fold([row['node'] for row in done])}: the new password works"] if done else []
     half = {row["file"] for row in rows if row["error"]} & {row["file"] for row in done} - {""}
-    for file in sorted(half):
-        lines.append(
-            f"{file} has the old password until the others of its nodes take the new one too: give "
-            "the command again"
-        )
+    lines.extend(
+        f"{file} has the old password until the others of its nodes take the new one too: give "
+        "the command again"
+        for file in sorted(half)
+    )
     return lines
 
 
