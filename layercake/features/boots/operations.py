@@ -16,7 +16,7 @@ from layercake.features.guard.guard import Guard
 from layercake.features.rolls.facts import Kind, Roll
 from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.operations import (
-    Ask,
+    RollStart,
     plan_of,
     stages_of,
     starts_at,
@@ -166,22 +166,22 @@ class BootSetChanges:
         if roll is not None:
             raise Refused(f"cannot remove boot set {name}: roll {roll.id} needs it")
 
-    async def roll(self, text: str, ask: Ask, *, agent_only: bool) -> Roll:
-        """Takes nodes to a boot set (`ask.image`): each is started anew; or only their agents, in
+    async def roll(self, asked: RollStart, *, agent_only: bool) -> Roll:
+        """Takes nodes to a boot set (`asked.image`): each is started anew; or only their agents, in
         place; or has that begin later. Raises NotFound, InputError and Refused; nothing has changed
         then."""
         kind = Kind.AGENT if agent_only else Kind.BOOT
-        starts = starts_at(ask.at, self._store.wall())
+        starts = starts_at(asked.at, self._store.wall())
         async with self._desire.transaction(revises=False) as transaction:
-            records = self._store.select(text)
-            found = self._boots.get(ask.image)
+            records = self._store.select(asked.range)
+            found = self._boots.get(asked.image)
             self._check(found, records, kind)
-            stages, names = stages_of(records, ask.stages)
+            stages, names = stages_of(records, tuple(asked.stages))
             plan = msgspec.structs.replace(
-                with_batches(plan_of(ask), records, self._table.settings),
+                with_batches(plan_of(asked), records, self._table.settings),
                 switch_s=AGENT_S if agent_only else BOOT_S,
             )
-            terms = Terms(plan, said_by(ask.by), stages, names, starts=starts)
+            terms = Terms(plan, said_by(asked.by), stages, names, starts=starts)
             if starts is not None:
                 boots = (found.name,)
                 return self._rolls.schedule(
