@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -107,11 +107,13 @@ def nearest(name: str, choices: Iterable[str]) -> str:
         return f"did you mean {close[0]}?"
     if not valid:
         return ""
-    return (
-        f"valid: {', '.join(valid)}"
-        if len(valid) <= 16
-        else f"valid: {', '.join(valid[:12])} and {len(valid) - 12} more"
-    )
+    return f"valid: {', '.join(valid)}" if len(valid) <= 16 else f"valid: {first_few(valid, 12)}"
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """At most so many of the names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:

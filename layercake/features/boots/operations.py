@@ -10,6 +10,7 @@ from functools import partial
 import msgspec
 
 from layercake.api.caller import said_by
+from layercake.base.text import first_few
 from layercake.features.boots.boot_sets import DOCUMENT, OF_PROFILES, BootSets
 from layercake.features.boots.views import Use
 from layercake.features.guard.guard import Guard
@@ -238,7 +239,7 @@ class BootSetChanges:
         other = [r.name for r in records if pythons.get(r.boots.runs, found.python) != found.python]
         if other:
             raise Refused(
-                f"cannot replace the agent of {_some(other)}: it runs another Python than "
+                f"cannot replace the agent of {first_few(other, 10)}: it runs another Python than "
                 f"{found.python}, which that of "
                 f"{found.name} is for",
                 hint=f"boot them: `layercake boot roll RANGE {found.name}`",
@@ -246,9 +247,8 @@ class BootSetChanges:
         fixed = [r.name for r in records if r.value("run") == "SYNC" and not r.boots.agent_runs]
         if fixed:
             raise Refused(
-                f"cannot replace the agent of {_some(fixed)}: it is of a version that cannot be "
-                "replaced "
-                "while it runs",
+                f"cannot replace the agent of {first_few(fixed, 10)}: it is of a version "
+                "that cannot be replaced while it runs",
                 hint=f"boot them: `layercake boot roll RANGE {found.name}`",
             )
 
@@ -258,13 +258,8 @@ def _check_architecture(found: BootSet, records: Sequence[Record], what: str) ->
     other = [r.name for r in records if r.node.arch != found.architecture]
     if other:
         raise Refused(
-            f"cannot {what} {_some(other)} with {found.name}: the boot set is for "
+            f"cannot {what} {first_few(other, 10)} with {found.name}: the boot set is for "
             f"{found.architecture}, "
             "and by the inventory these are not",
             hint="`layercake profile list` says what is for which machines",
         )
-
-
-def _some(names: list[str]) -> str:
-    """At most ten of them, and how many more."""
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

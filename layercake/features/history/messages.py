@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from layercake.base.text import grouped
+from layercake.base.text import first_few, grouped
 from layercake.features.history.normal import Fields
 from layercake.inventory.ranges import fold
 
@@ -118,8 +118,7 @@ def _verb(before: Fields | None, after: Fields | None) -> str:
     if keys == ["held"]:
         return "hold for release:" if "held" in after else "released:"
     names = list(dict.fromkeys(key.partition(".")[0] for key in keys)) if len(keys) > 1 else keys
-    more = f" and {len(names) - _MOST_FIELDS} more" if len(names) > _MOST_FIELDS else ""
-    return f"change {', '.join(names[:_MOST_FIELDS])}{more} of"
+    return f"change {first_few(names, _MOST_FIELDS)} of"
 
 
 def _names(names: list[str]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from layercake.api.caller import said_by
+from layercake.base.text import first_few
 from layercake.features.files import operations as files_of
 from layercake.features.files.operations import FileChanges, Wanted
 from layercake.features.inventory import secret_warnings as secrets
@@ -390,12 +391,11 @@ class InventoryChanges:
         found = self._means.networks.changes(new.networks)
         if not found:
             return []
-        said = ", ".join(f"{change.node} ({_SAID[change.action]})" for change in found[:NAMED])
-        more = f", and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        said = [f"{change.node} ({_SAID[change.action]})" for change in found]
         transaction.event(
             None,
             events.INVENTORY_NETWORKS,
-            f"networks by {by}: {said}{more}",
+            f"networks by {by}: {first_few(said, NAMED)}",
             data={"networks": [c.node for c in found]},
         )
         self._means.networks.replace(transaction, new.networks)

@@ -20,7 +20,7 @@ import msgspec
 
 from layercake.agents.sync import Sync
 from layercake.base.clock import Clock, show_time
-from layercake.base.text import grouped
+from layercake.base.text import first_few, grouped
 from layercake.features.rolls import decide
 from layercake.features.rolls.facts import (
     DOCUMENTS,
@@ -388,10 +388,9 @@ class Rolls:
         )
         for number, names in taken.items():
             roll = self._rolls[number]
-            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             why = f"roll {number} to {roll.image}, by {roll.by}, has it ({roll.state.value})"
             hint = f"wait for it, or `layercake roll abort {number}`"
-            raise Refused(f"cannot {what} {', '.join(names[:5])}{more}: {why}", hint=hint)
+            raise Refused(f"cannot {what} {first_few(names, 5)}: {why}", hint=hint)
 
     def digests(self) -> set[str]:
         """The digests of all images that a roll under way may still need."""

@@ -13,6 +13,7 @@ from layercake.agents.sync import Sync
 from layercake.api.caller import said_by
 from layercake.api.delegation import Delegations
 from layercake.base.clock import parse_moment, show_time
+from layercake.base.text import first_few
 from layercake.features.guard.guard import Guard
 from layercake.features.rolls.facts import REST_STAGE, Plan, Roll, parse_amount
 from layercake.features.rolls.manager import Rolls
@@ -104,10 +105,8 @@ def stages_of(
             hint="stages are groups of the inventory; see `layercake node list`",
         )
     if left:
-        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
         raise InputError(
-            f"cannot use stages {','.join(names)[:200]}: {', '.join(left[:5])}{more}: in none of "
-            "them",
+            f"cannot use stages {','.join(names)[:200]}: {first_few(left, 5)}: in none of them",
             hint=f"add the stage {REST_STAGE!r} as the last: it holds all that are left",
         )
     return found, names
@@ -269,9 +268,8 @@ class RollRequests:
                 records.append(record)
         if stopped and not records:
             names = [row["node"] for row in stopped]
-            more = f" and {len(names) - 10} more" if len(names) > 10 else ""
             raise Refused(
-                f"cannot roll {', '.join(names[:10])}{more}: {stopped[0]['why']}",
+                f"cannot roll {first_few(names, 10)}: {stopped[0]['why']}",
                 hint=f"`layercake node maintenance end {text[:200]}` ends a maintenance",
             )
         return records, stopped
