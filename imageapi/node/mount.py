@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from imageapi.node import child
+from imageapi.node.libc import checked
 from imageapi.spec.options import writes_nothing
 from layercake.base.scheduling.threads import run_in_thread
 from layercake.base.text import lines_of_proc, of_mountinfo
@@ -76,9 +77,7 @@ def mount_away(source: str, target: Path, kind: str, flags: int, data: str, limi
     )
 
     def call() -> None:
-        if _libc.mount(*arguments) < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+        checked(_libc.mount(*arguments))
 
     return child.calls(call, limit)
 
@@ -124,9 +123,7 @@ def unmount_away(target: Path, limit: float = AWAY_LIMIT) -> bool:
 
     def umount2(flags: int) -> Callable[[], None]:
         def call() -> None:
-            if _libc.umount2(place, flags) < 0:
-                code = ctypes.get_errno()
-                raise OSError(code, os.strerror(code))
+            checked(_libc.umount2(place, flags))
 
         return call
 
