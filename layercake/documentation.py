@@ -66,8 +66,3 @@ def howto(page: str) -> str:
 def command(page: str) -> str:
     """What a person types to read a page."""
     return f"layercake docs {page}"
-
-
-def url_path(page: str) -> str:
-    """Where the head serves a page, below its own address."""
-    return f"{URL}{page}.html"

@@ -13,6 +13,7 @@ from layercake.features.access import doors, tokens
 from layercake.guess import NONE, Ask, Given, choose, read_machine
 from layercake.head import settings as head_settings
 from layercake.head.settings import Settings
+from layercake.inventory.structs import place_of
 from layercake.kraken.errors import InputError
 from minos.build import BuildOptions, media, profiles, sets
 from minos.build.sets import BootSet
@@ -85,12 +86,7 @@ def _checked(first: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
     mistake."""
     document: dict[str, Any] = dict(first)
     for name, value in options.items():
-        *path, last = name.split(".")
-        place = document
-        for word in path:
-            place = place.setdefault(word, {})
-            if not isinstance(place, dict):
-                raise InputError(f"cannot set {name}: {word} is no section of the settings")
+        place, last = place_of(document, name)
         place[last] = value
     return head_settings.checked(document)
 

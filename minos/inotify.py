@@ -8,6 +8,8 @@ import os
 import struct
 from dataclasses import dataclass
 
+from minos.syscalls import checked
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 MOVED_FROM = 0x40
@@ -36,21 +38,16 @@ class Inotify:
     """One descriptor for any number of directories. Raises OSError if there is none to be had."""
 
     def __init__(self) -> None:
-        self._handle = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._handle < 0:
-            _fail("inotify")
+        self._handle = checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify")
 
     def fileno(self) -> int:
         """The descriptor: readable when there is something to `read`."""
-        return int(self._handle)
+        return self._handle
 
     def add(self, directory: str) -> int:
         """Watches the names in a directory; one that is watched already keeps its number. Raises
         OSError."""
-        number = _libc.inotify_add_watch(self._handle, directory.encode(), NAMES)
-        if number < 0:
-            _fail(directory)
-        return int(number)
+        return checked(_libc.inotify_add_watch(self._handle, directory.encode(), NAMES), directory)
 
     def read(self) -> list[Event]:
         """What has happened, up to CHUNK bytes of it; never waits."""
@@ -69,8 +66,3 @@ class Inotify:
     def close(self) -> None:
         """Ends it."""
         os.close(self._handle)
-
-
-def _fail(what: str) -> None:
-    number = ctypes.get_errno()
-    raise OSError(number, os.strerror(number), what)

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
 from layercake.base.text import describe, nearest, show
-from layercake.moduleapi.fields import Check, Mistake, mac, mac_after, one_of, text
+from layercake.moduleapi.fields import Check, Mistake, mac, mac_after, mapping, number, one_of, text
 from layercake.moduleapi.module import NodePart, Traits, Unique
 
 NAME_LENGTH = 15
@@ -47,14 +47,8 @@ def own_mac(value: object) -> str:
     return mac(text(value))
 
 
-def mtu(value: object) -> int:
-    """The largest packet in bytes."""
-    if isinstance(value, bool) or not isinstance(value, int) or not LEAST_MTU <= value <= MOST_MTU:
-        raise Mistake(
-            f"expected {LEAST_MTU} to {MOST_MTU} bytes, found {describe(value)}",
-            "1500 is usual, 9000 are jumbo frames",
-        )
-    return value
+mtu = number(LEAST_MTU, MOST_MTU, "bytes", "1500 is usual, 9000 are jumbo frames")
+"""A check for the largest packet in bytes."""
 
 
 def address(word: str) -> str:
@@ -174,36 +168,6 @@ class Vlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     of: str
 
 
-def _mapping(
-    value: object, known: Mapping[str, Callable[[object], Any]], required: tuple[str, ...]
-) -> dict[str, Any]:
-    """The keys of a small mapping, each checked. Raises Mistake that names the key."""
-    if not isinstance(value, dict):
-        raise Mistake(f"expected a mapping with {', '.join(known)}, found {describe(value)}")
-    for key in value:
-        if key not in known:
-            raise Mistake(f"unknown key {show(str(key))}", nearest(str(key), known))
-    for key in required:
-        if key not in value:
-            raise Mistake(f"{key} is missing")
-    fields = {}
-    for key, its in value.items():
-        try:
-            fields[key] = known[key](its)
-        except Mistake as mistake:
-            raise Mistake(f"{key}: {mistake.message}", mistake.hint) from None
-    return fields
-
-
-def _number(least: int, most: int) -> Callable[[object], int]:
-    def check(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise Mistake(f"expected a number from {least} to {most}, found {describe(value)}")
-        return value
-
-    return check
-
-
 def _legs(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise Mistake(
@@ -219,13 +183,13 @@ def _legs(value: object) -> tuple[str, ...]:
 
 def bond(value: object) -> Bond:
     """How cards are put together."""
-    fields = _mapping(
+    fields = mapping(
         value,
         {
             "mode": one_of(*MODES),
             "legs": _legs,
             "primary": text,
-            "miimon_ms": _number(10, 10_000),
+            "miimon_ms": number(10, 10_000, "a number"),
             "lacp_rate": one_of(*RATES),
         },
         ("mode", "legs"),
@@ -246,7 +210,7 @@ def bond(value: object) -> Bond:
 
 def vlan(value: object) -> Vlan:
     """Which VLAN, and of which interface."""
-    return Vlan(**_mapping(value, {"id": _number(1, 4094), "of": text}, ("id", "of")))
+    return Vlan(**mapping(value, {"id": number(1, 4094, "a number"), "of": text}, ("id", "of")))
 
 
 class Interface(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -23,15 +23,17 @@ _LOOP_CTL_GET_FREE = 0x4C82
 _FINIT_MODULE = {"x86_64": 313, "aarch64": 273}
 
 
-def _check(result: int, what: str) -> None:
+def checked(result: int, what: str) -> int:
+    """What a system call has answered. Raises OSError that names `what` it is about."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), what)
+    return result
 
 
 def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -> None:
     """mount(2). Raises OSError that names the target."""
-    _check(
+    checked(
         _libc.mount(
             source.encode(),
             target.encode(),
@@ -73,7 +75,7 @@ def load_module(path: str) -> None:
     """Loads a kernel module (finit_module(2)). One that is loaded already is fine."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _check(_libc.syscall(_FINIT_MODULE[os.uname().machine], handle, b"", 0), path)
+        checked(_libc.syscall(_FINIT_MODULE[os.uname().machine], handle, b"", 0), path)
     except FileExistsError:
         pass
     finally:
@@ -82,7 +84,7 @@ def load_module(path: str) -> None:
 
 def set_child_subreaper() -> None:
     """From now on, orphaned descendants become this process's children."""
-    _check(_libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "PR_SET_CHILD_SUBREAPER")
+    checked(_libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "PR_SET_CHILD_SUBREAPER")
 
 
 RB_AUTOBOOT = 0x01234567
@@ -91,13 +93,13 @@ RB_POWER_OFF = 0x4321FEDC
 
 def reboot(how: int) -> None:
     """reboot(2), at once: RB_AUTOBOOT or RB_POWER_OFF. Raises OSError."""
-    _check(_libc.reboot(ctypes.c_int(how)), "reboot")
+    checked(_libc.reboot(ctypes.c_int(how)), "reboot")
 
 
 def set_hostname(name: str) -> None:
     """sethostname(2)."""
     data = name.encode()
-    _check(_libc.sethostname(data, len(data)), name)
+    checked(_libc.sethostname(data, len(data)), name)
 
 
 def release_memory() -> None:

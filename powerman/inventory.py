@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from layercake.base.secrets import ENV_NAME, SecretRef
 from layercake.base.text import describe, nearest, show
-from layercake.moduleapi.fields import LABEL, Check, Mistake, host, one_of, port, text
+from layercake.moduleapi.fields import LABEL, Check, Mistake, host, number, one_of, port, text
 from layercake.moduleapi.module import NodePart, Traits, Unique
 from powerman.addresses import address, address_after, endpoint, ip_in, url_port
 
@@ -120,13 +120,6 @@ def verify_tls(value: object) -> bool | str:
     if not _PATH.fullmatch(path):
         raise Mistake(f"expected true, false or the absolute path of a CA file, found {show(path)}")
     return path
-
-
-def timeout_s(value: object) -> float:
-    """Seconds for one operation on a BMC."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= LONGEST_S:
-        raise Mistake(f"expected seconds from 1 to {LONGEST_S:.0f}, found {describe(value)}")
-    return float(value)
 
 
 def program(value: object) -> str:
@@ -252,7 +245,7 @@ class Bmc(NodePart, frozen=True, kw_only=True):
     ] = None
     timeout_s: Annotated[
         float,
-        Check(timeout_s),
+        Check(number(1, LONGEST_S, "seconds", kind=float)),
         Meta(
             description="Seconds for one operation. More gives every step of the node's power more "
             "time, in proportion."

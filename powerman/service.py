@@ -21,6 +21,7 @@ from layercake.kraken.errors import (
     Unreachable,
 )
 from layercake.kraken.events import EventKind
+from layercake.moduleapi.event_loop.tasks import cancel_all
 from layercake.moduleapi.module import Site
 from layercake.moduleapi.service import Link, MutationRequest, Service
 from powerman import events, passwords
@@ -118,9 +119,7 @@ class PowerService(Service):
     async def stop(self) -> None:
         """Ends polling and drops all connections."""
         await self.consoles.stop()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
         for name in list(self.nodes):
             await self.node_removed(name)
         await self.medium_server.close()

@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from layercake.base.text import show
-from layercake.moduleapi.fields import LABEL, Check, Mistake, text
+from layercake.moduleapi.fields import LABEL, Check, Mistake, number, text
 from layercake.moduleapi.module import NAME, NodePart, Traits, Unique
 from layercake.moduleapi.network import Network
 from pxe import kernel_line
@@ -41,13 +41,12 @@ def console(value: object) -> str:
     return plain
 
 
+_BOOT_TIMEOUT = number(10, 3600, "seconds", "the setting boot.join_s is the default", kind=float)
+
+
 def boot_timeout(value: object) -> float | None:
     """Seconds from power-on to join: 10 to 3600, or nothing."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 10 <= value <= 3600:
-        raise Mistake("expected seconds from 10 to 3600", "the setting boot.join_s is the default")
-    return float(value)
+    return None if value is None else _BOOT_TIMEOUT(value)
 
 
 def aliases(value: object) -> tuple[str, ...]:

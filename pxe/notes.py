@@ -58,12 +58,14 @@ class Note:
     step: Step | None = None
 
 
-class RateLimit:
-    """Remembers when a key was last let through, for at most `size` keys; the longest-unused key is
-    dropped first."""
+MOST_KEYS = 4096
 
-    def __init__(self, size: int = 4096) -> None:
-        self._size = size
+
+class RateLimit:
+    """Remembers when a key was last let through, for at most MOST_KEYS keys; the longest-unused key
+    is dropped first."""
+
+    def __init__(self) -> None:
         self._last: OrderedDict[Hashable, float] = OrderedDict()
 
     def __len__(self) -> int:
@@ -76,7 +78,7 @@ class RateLimit:
             return False
         self._last[key] = now
         self._last.move_to_end(key)
-        if len(self._last) > self._size:
+        if len(self._last) > MOST_KEYS:
             self._last.popitem(last=False)
         return True
 

@@ -52,7 +52,9 @@ def rest_page() -> str:
         parts += [
             f"## {name}\n",
             plain(schema.get("description", "")) + "\n",
-            table(
+            _schema_type(schema)
+            if "enum" in schema
+            else table(
                 ("Field", "Type", "Default"),
                 [_property(k, v, schema) for k, v in schema.get("properties", {}).items()],
             ),
@@ -144,7 +146,7 @@ def _schema_type(schema: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(_schema_type(s) for s in schema["anyOf"])
     if "enum" in schema:
-        return " or ".join(map(str, schema["enum"]))
+        return " or ".join(str(value) or '""' for value in schema["enum"])
     if schema.get("type") == "array":
         return f"list of {_schema_type(schema['items'])}" if schema.get("items") else "list"
     return {

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from imageapi.build.tools import PATH
+from layercake.base.text import first_few
 from layercake.kraken.errors import InputError
 
 _LINKS = 40
@@ -106,14 +107,15 @@ def check(tree: Path) -> int:
             devices.append(f"/{inside}")
     if names:
         raise InputError(
-            f"cannot build: the name {_listed(names)}"
+            f"cannot build: the name {first_few(sorted(names), _NAMED)}"
             if len(names) == 1
-            else f"cannot build: {len(names)} names are not for an image: {_listed(names)}"
+            else f"cannot build: {len(names)} names are not for an image: "
+            f"{first_few(sorted(names), _NAMED)}"
         )
     if devices:
         what = "is a device node" if len(devices) == 1 else "are device nodes"
         raise InputError(
-            f"cannot build: {_listed(devices)} {what}",
+            f"cannot build: {first_few(sorted(devices), _NAMED)} {what}",
             hint="a node makes its own devices in /dev; remove "
             + ("it" if len(devices) == 1 else "them"),
         )
@@ -125,11 +127,6 @@ def check(tree: Path) -> int:
 def _is_door(info: os.stat_result) -> bool:
     whiteout = stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
     return (stat.S_ISCHR(info.st_mode) or stat.S_ISBLK(info.st_mode)) and not whiteout
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(sorted(names)[:_NAMED])
-    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
 
 
 @dataclass(frozen=True, slots=True)

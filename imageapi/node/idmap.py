@@ -11,12 +11,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from imageapi.node import mount
-from layercake.kraken.errors import LayercakeError, OperationFailed
+from layercake.base.scheduling.threads import run_in_thread
+from layercake.kraken.errors import OperationFailed
 
 SIZE = 1 << 16
 _OPEN_TREE = 428
@@ -138,7 +138,6 @@ def as_user(first: int, work: Callable[[], None]) -> None:
     """Does something as another owner of files with all capabilities: overlayfs makes its files as
     whoever mounts it, and root is nobody here. In a thread, because setfsuid(2) is a thread's
     own."""
-    failed: list[Exception] = []
 
     def run() -> None:
         _libc.prctl(
@@ -146,13 +145,6 @@ def as_user(first: int, work: Callable[[], None]) -> None:
         )  # capabilities stay when the user is another
         _libc.setfsgid(first)
         _libc.setfsuid(first)
-        try:
-            work()
-        except (OSError, LayercakeError) as error:
-            failed.append(error)
+        work()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
+    run_in_thread(run)

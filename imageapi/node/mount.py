@@ -10,13 +10,14 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from imageapi.node import child
+from imageapi.node.libc import checked
 from imageapi.spec.options import writes_nothing
+from layercake.base.scheduling.threads import run_in_thread
 from layercake.base.text import lines_of_proc, of_mountinfo
 from layercake.kraken.errors import OperationFailed
 
@@ -76,9 +77,7 @@ def mount_away(source: str, target: Path, kind: str, flags: int, data: str, limi
     )
 
     def call() -> None:
-        if _libc.mount(*arguments) < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+        checked(_libc.mount(*arguments))
 
     return child.calls(call, limit)
 
@@ -124,9 +123,7 @@ def unmount_away(target: Path, limit: float = AWAY_LIMIT) -> bool:
 
     def umount2(flags: int) -> Callable[[], None]:
         def call() -> None:
-            if _libc.umount2(place, flags) < 0:
-                code = ctypes.get_errno()
-                raise OSError(code, os.strerror(code))
+            checked(_libc.umount2(place, flags))
 
         return call
 
@@ -238,21 +235,16 @@ def without_devices(pid: int) -> None:
     Not when it is mounted: crun's own bind mount of it forgets MS_NODEV. A thread goes in, with a
     root of its own (setns(2)).
     """
-    failed: list[str] = []
 
     def change() -> None:
-        try:
-            with Path(f"/proc/{pid}/ns/mnt").open() as namespace:
-                if _libc.unshare(CLONE_FS) or _libc.setns(namespace.fileno(), CLONE_NEWNS):
-                    raise OperationFailed(os.strerror(ctypes.get_errno()))
-            mount("none", Path("/"), "", MS_REMOUNT | MS_BIND | MS_NODEV)
-        except (OSError, OperationFailed) as error:
-            failed.append(str(error))
+        with Path(f"/proc/{pid}/ns/mnt").open() as namespace:
+            if _libc.unshare(CLONE_FS) or _libc.setns(namespace.fileno(), CLONE_NEWNS):
+                raise OperationFailed(os.strerror(ctypes.get_errno()))
+        mount("none", Path("/"), "", MS_REMOUNT | MS_BIND | MS_NODEV)
 
-    thread = threading.Thread(target=change)
-    thread.start()
-    thread.join()
-    if failed:
+    try:
+        run_in_thread(change)
+    except (OSError, OperationFailed) as error:
         raise OperationFailed(
-            f"cannot close a container's root file system to devices: {failed[0]}"
-        )
+            f"cannot close a container's root file system to devices: {error}"
+        ) from None

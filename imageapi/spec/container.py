@@ -243,7 +243,7 @@ def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSp
     )
     return dataclasses.replace(
         basic,
-        depends=_parse_depends(options.get("depends", [])),
+        depends=_parse_names(options.get("depends", []), "depends", NAME, "a list of image names"),
         health=_parse_check(options["health"], basic.systemd) if "health" in options else None,
         resources=parse_resources(options.get("resources", {})),
         devices=parse_devices(options.get("devices", [])),
@@ -261,14 +261,6 @@ def _parse_options(basic: ContainerSpec, data: Mapping[str, Any]) -> ContainerSp
         keep=parse_keep(options.get("keep", []), shared=not options.get("user_namespace")),
         head_api=_switch(options, "head_api") or False,
     )
-
-
-def _parse_depends(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(
-        isinstance(d, str) and NAME.fullmatch(d) for d in value
-    ):
-        raise fail("depends", value, "a list of image names")
-    return tuple(sorted(set(value)))
 
 
 def _parse_check(value: object, systemd: bool) -> Health:
@@ -364,10 +356,14 @@ def parse_hooks(data: object) -> tuple[tuple[str, tuple[tuple[str, ...], ...]], 
 
 def parse_devices(value: object) -> tuple[str, ...]:
     """Devices of the node that the container gets. Raises InputError."""
+    return _parse_names(value, "devices", _DEVICE, "a list of paths under /dev")
+
+
+def _parse_names(value: object, name: str, form: re.Pattern[str], expected: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(
-        isinstance(d, str) and _DEVICE.fullmatch(d) for d in value
+        isinstance(word, str) and form.fullmatch(word) for word in value
     ):
-        raise fail("devices", value, "a list of paths under /dev")
+        raise fail(name, value, expected)
     return tuple(sorted(set(value)))
 
 

@@ -25,11 +25,13 @@ def number(
     return value
 
 
-def whole(data: Mapping[str, Any], name: str, default: int, low: int, high: int, what: str) -> int:
+def whole(
+    data: Mapping[str, Any], name: str, default: int | None, low: int, high: int, what: str
+) -> int:
     """A whole number between two bounds, both included."""
-    value = number(data, name, default, low, high, what)
-    if not isinstance(value, int):
-        raise fail(f"{what} {name}", value, "a whole number")
+    value = data.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise fail(f"{what} {name}", value, f"a whole number from {low} to {high}")
     return value
 
 

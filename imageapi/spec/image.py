@@ -98,26 +98,20 @@ def parse_image(data: Mapping[str, Any]) -> ImageSpec:
     return ImageSpec(
         matching(data.get("name"), "name", NAME, "letters, digits, dots, dashes and one :tag"),
         matching(data.get("digest"), "digest", DIGEST, "blake2b: and 64 hex digits"),
-        _parse_size(data.get("size")),
+        _count(data.get("size"), "size", "a number of bytes"),
         matching(data.get("url"), "url", _URL, "an http://, https:// or file:/// address"),
         container,
         attach,
         tree,
         matching(data.get("signature", ""), "signature", _SIGNATURE, "64 bytes in base64"),
         _parse_modules(modules, data.get("mbit_s", 0)) if modules else None,
-        _parse_rate(data.get("mbit_s", 0)),
+        _count(data.get("mbit_s", 0), "mbit_s", "a number of million bits a second"),
     )
 
 
-def _parse_size(value: object) -> int:
+def _count(value: object, name: str, expected: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise fail("size", value, "a number of bytes")
-    return value
-
-
-def _parse_rate(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise fail("mbit_s", value, "a number of million bits a second")
+        raise fail(name, value, expected)
     return value
 
 

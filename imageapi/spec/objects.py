@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from imageapi.spec.attachment import parse_rbd
-from imageapi.spec.fields import absolute, fail
+from imageapi.spec.fields import absolute, fail, whole
 from imageapi.spec.names import DIGEST
 from imageapi.spec.options import FILESYSTEMS, parse_options
 from layercake.base.text import whole_number
@@ -58,13 +58,6 @@ def _text(
     return value
 
 
-def _number(data: Mapping[str, Any], name: str, default: int | None, low: int, high: int) -> int:
-    value = data.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise fail(f"object {name}", value, f"a whole number from {low} to {high}")
-    return value
-
-
 def _only(data: Mapping[str, Any], *names: str) -> None:
     for key in data:
         if key not in ("kind", *names):
@@ -92,7 +85,7 @@ def parse_attach(data: object) -> Spec:
         return {
             "kind": kind,
             "disk": _text(data, "disk", _PRINTABLE, "a disk's serial number or WWID"),
-            "partition": _number(data, "partition", 0, 0, 255),
+            "partition": whole(data, "partition", 0, 0, 255, "object"),
         }
     if kind == "loopback":
         _only(data, "path", "readonly")
@@ -112,7 +105,7 @@ def parse_attach(data: object) -> Spec:
                 "an http or https address",
             ),
             "digest": _text(data, "digest", DIGEST, "blake2b: and 64 hex digits"),
-            "size": _number(data, "size", None, 0, 1 << 60),
+            "size": whole(data, "size", None, 0, 1 << 60, "object"),
         }
     if kind == "rbd":
         return parse_rbd(data).to_wire()
@@ -121,7 +114,7 @@ def parse_attach(data: object) -> Spec:
         return {
             "kind": kind,
             "host": _text(data, "host", HOST, "a host"),
-            "port": _number(data, "port", NBD_PORT, 1, 65535),
+            "port": whole(data, "port", NBD_PORT, 1, 65535, "object"),
             "export": _text(data, "export", _EXPORT, "the name of an export", ""),
             "readonly": bool(data.get("readonly")),
         }
@@ -139,7 +132,7 @@ def _parse_iscsi(data: Mapping[str, Any]) -> Spec:
         "kind": "iscsi",
         "portal": f"{host}:{port}",
         "target": _text(data, "target", _IQN, "an iSCSI name, iqn...."),
-        "lun": _number(data, "lun", 0, 0, 16383),
+        "lun": whole(data, "lun", 0, 0, 16383, "object"),
     }
     if data.get("user") is None and data.get("secret") is None:
         return spec

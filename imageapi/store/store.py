@@ -19,9 +19,11 @@ import builtins
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from imageapi.spec.container import CONTAINER_FIELDS, ContainerSpec, parse_container
 from imageapi.spec.image import manifest
@@ -35,8 +37,7 @@ from layercake.base.text import describe
 from layercake.kraken.errors import InputError, NotFound, OperationFailed, Refused, Unreachable
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(msgspec.Struct, frozen=True):
     """Content that a name has pointed to: its digest (blake2b:HEX), its bytes, and when it was
     added (seconds, Unix)."""
 
@@ -64,7 +65,7 @@ class Image:
             "size": self.size,
             "created": self.created,
             "container": self.container.to_wire(),
-            "history": [asdict(v) for v in self.history],
+            "history": [msgspec.structs.asdict(v) for v in self.history],
         }
 
     @classmethod

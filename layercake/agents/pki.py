@@ -16,8 +16,8 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -47,7 +47,7 @@ _CLIENT = (ExtendedKeyUsageOID.CLIENT_AUTH,)
 _Usages = tuple[x509.ObjectIdentifier, ...]
 
 
-class Age(NamedTuple):
+class CertificateAge(msgspec.Struct, frozen=True):
     """A certificate of the head's: what it is, until when it is good (seconds since the epoch), and
     for how many days more."""
 
@@ -334,7 +334,7 @@ class Authority:
             and set(names) <= set(known)
         )
 
-    def ages(self) -> list[Age]:
+    def ages(self) -> list[CertificateAge]:
         """How long the head's certificates are still good, the soonest first."""
         found = []
         for what, name in (
@@ -348,7 +348,9 @@ class Authority:
                 continue
             until = certificate.not_valid_after_utc
             found.append(
-                Age(what, until.timestamp(), round((until - _now()).total_seconds() / 86400, 1))
+                CertificateAge(
+                    what, until.timestamp(), round((until - _now()).total_seconds() / 86400, 1)
+                )
             )
         return sorted(found, key=lambda age: age.until)
 

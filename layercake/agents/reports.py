@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from imageapi import events as images
 from imageapi.spec.health import DEGRADED, UNHEALTHY
-from layercake.fleet.store import Card, Interface, Leg, NodeClock, Record
+from layercake.fleet.store import Interface, Leg, NetworkCard, NodeClock, Record
 from layercake.kraken.events import EventKind
 from minos.build.sets import NAME
 from minos.events import AGENT, AGENT_SWAP_FAILED, CLOCK, HARDWARE, NETWORK, NO_TIME, NODE_API
@@ -51,7 +51,7 @@ def containers(data: object) -> tuple[dict[str, Any], ...]:
     return tuple(found[:_MAX_CONTAINERS])
 
 
-def cards(data: object) -> tuple[Card, ...]:
+def cards(data: object) -> tuple[NetworkCard, ...]:
     """A node's network cards as it says, as far as they are well-formed."""
     found = []
     for entry in data[:_MAX_CARDS] if isinstance(data, list) else []:
@@ -63,7 +63,7 @@ def cards(data: object) -> tuple[Card, ...]:
             }
             absent = entry.get("absent")
             found.append(
-                Card(
+                NetworkCard(
                     **words,
                     absent=tuple(str(m)[:80] for m in absent[:8])
                     if isinstance(absent, list)

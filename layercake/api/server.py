@@ -8,6 +8,7 @@ import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -72,7 +73,7 @@ def _status(request: web.Request, error: LayercakeError) -> int:
 def _error(request: web.Request, error: LayercakeError) -> web.Response:
     body: dict[str, Any] = {"error": error.message, "hint": error.hint}
     if isinstance(error, InventoryErrors):
-        body["problems"] = [p.to_record() for p in error.problems]
+        body["problems"] = [asdict(p) for p in error.problems]
     return web.json_response(body, status=_status(request, error))
 
 

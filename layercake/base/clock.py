@@ -32,6 +32,11 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def stamp(at: float) -> str:
+    """A time as it stands before a line of a console's log."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"
+
+
 def parse_moment(text: str) -> float:
     """Seconds since the epoch of a time with its zone. Raises InputError."""
     try:

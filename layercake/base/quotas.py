@@ -31,10 +31,6 @@ class SlotPool(Generic[Holder]):
     def __len__(self) -> int:
         return self._count
 
-    def count_of(self, owner: str) -> int:
-        """How many slots an owner holds."""
-        return len(self._of.get(owner, ()))
-
     def add(self, owner: str, holder: Holder) -> Holder | None:
         """Gives the holder a slot. Returns who has to go for it: it holds no slot any more."""
         held = self._of.setdefault(owner, {})

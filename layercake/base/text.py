@@ -1,14 +1,16 @@
-"""Words in messages: text from outside made storable, hostile words made safe, what a value is, and
-the name that was meant."""
+"""Words in messages: text from outside made storable, hostile words made safe, what a value is, the
+name that was meant, and what belongs in one line."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -105,11 +107,21 @@ def nearest(name: str, choices: Iterable[str]) -> str:
         return f"did you mean {close[0]}?"
     if not valid:
         return ""
-    return (
-        f"valid: {', '.join(valid)}"
-        if len(valid) <= 16
-        else f"valid: {', '.join(valid[:12])} and {len(valid) - 12} more"
-    )
+    return f"valid: {', '.join(valid)}" if len(valid) <= 16 else f"valid: {first_few(valid, 12)}"
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """At most so many of the names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """What belongs to the same key, in the order in which it comes."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def printable(text: str, most: int = 80) -> str:

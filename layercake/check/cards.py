@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from layercake.base.text import grouped
 from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.site import CheckedNode, Site
 from minos.build.kernel import plain
@@ -15,12 +16,12 @@ from minos.build.sets import load
 def lacking(nodes: Iterable[CheckedNode], modules: Iterable[str]) -> dict[str, list[str]]:
     """{driver of the boot card: nodes that have it}, of those that are not among the modules."""
     have = {*modules, *BASE}
-    users: dict[str, list[str]] = {}
-    for node in nodes:
-        for card in node.cards:
-            if card["mac"] in node.macs and card["driver"] and plain(card["driver"]) not in have:
-                users.setdefault(card["driver"], []).append(node.name)
-    return users
+    return grouped(
+        (card["driver"], node.name)
+        for node in nodes
+        for card in node.cards
+        if card["mac"] in node.macs and card["driver"] and plain(card["driver"]) not in have
+    )
 
 
 @check("cards")

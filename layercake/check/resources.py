@@ -66,16 +66,15 @@ def span(seconds: float) -> str:
 def certificates(site: Site) -> list[Finding]:
     """How long the head's certificate and its authority are still good. The head renews its own
     certificate in time while it runs."""
-    findings: list[Finding] = []
     authority = Authority(site.data_dir / "pki", site.settings.certificates.days)
     ages = authority.ages()
-    for missing in sorted({"head", "authority"} - {age.what for age in ages}):
-        findings.append(
-            error(
-                f"there is no certificate of the {missing}",
-                f"layercake init --data-dir {site.data_dir}",
-            )
+    findings: list[Finding] = [
+        error(
+            f"there is no certificate of the {missing}",
+            f"layercake init --data-dir {site.data_dir}",
         )
+        for missing in sorted({"head", "authority"} - {age.what for age in ages})
+    ]
     now = site.machine.wall()
     for age in ages:
         if age.what == "head" and site.api is None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from layercake.base.text import grouped
 from layercake.check.filters import ACCEPT, DROP, Filter, Packet
 from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.site import VISIT, CheckedNode, Site, call_module
@@ -85,11 +86,11 @@ def _ports(site: Site) -> list[Finding]:
                         "stop what listens there",
                     )
                 )
-    for name in ("undionly.kpxe", "snponly.efi"):
-        if not (Path(boot.ipxe_dir) / name).is_file():
-            findings.append(
-                error(f"there is no {name} in {boot.ipxe_dir}", "install the package ipxe")
-            )
+    findings.extend(
+        error(f"there is no {name} in {boot.ipxe_dir}", "install the package ipxe")
+        for name in ("undionly.kpxe", "snponly.efi")
+        if not (Path(boot.ipxe_dir) / name).is_file()
+    )
     return findings or [
         ok("the head does not run: its UDP ports are free, and the boot programs are there")
     ]
@@ -142,9 +143,7 @@ def _default_set(sets: list[dict[str, Any]]) -> Iterator[Finding]:
 def _missing(missing: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     """`missing` says of nodes why they cannot be booted, and what to do about it; one finding for
     each reason."""
-    nodes: dict[tuple[str, ...], list[str]] = {}
-    for name, reason in missing.items():
-        nodes.setdefault(tuple(reason), []).append(name)
+    nodes = grouped((tuple(reason), name) for name, reason in missing.items())
     for (why, do), names in sorted(nodes.items()):
         yield error(f"cannot boot: {why}", do, names)
 

@@ -55,7 +55,7 @@ class Api(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedNode:
     """A node. `bmc` is its BMC's address, "" without one; `power` what is known of it; `cards` its
-    network cards as it last said (layercake.fleet.store.Card as plain facts)."""
+    network cards as it last said (layercake.fleet.store.NetworkCard as plain facts)."""
 
     name: str
     macs: tuple[str, ...]

@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import click
 
@@ -226,7 +227,7 @@ def _fail(app: App, error: LayercakeError) -> int:
     if app.out.json:
         document: dict[str, object] = {"error": error.message, "hint": error.hint}
         if problems:
-            document["problems"] = [p.to_record() for p in problems]
+            document["problems"] = [asdict(p) for p in problems]
         app.out.document(document)
     else:
         app.out.note(error.message)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from layercake.base.text import grouped
 from layercake.inventory.ranges import fold
 from layercake.inventory.source import read as read_source
 from layercake.kraken.errors import InputError
@@ -27,9 +28,7 @@ def inventory_request(file: str) -> dict[str, str]:
 
 def passed_over_lines(answer: Mapping[str, Any]) -> list[str]:
     """Which nodes keep their images, a line for those with the same reason."""
-    found: dict[str, list[str]] = {}
-    for row in answer.get("passed_over") or ():
-        found.setdefault(row["why"], []).append(row["node"])
+    found = grouped((row["why"], row["node"]) for row in answer.get("passed_over") or ())
     return [
         f"{fold(names)}: keeps its images, {why}; apply the inventory again after that"
         for why, names in found.items()
@@ -39,9 +38,8 @@ def passed_over_lines(answer: Mapping[str, Any]) -> list[str]:
 def waiting_lines(applied: Mapping[str, Any]) -> list[str]:
     """What of an inventory that was applied nodes have when they boot next, a line for those of
     which it is the same; and which keep their images."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for name, fields in (applied.get("at_boot") or {}).items():
-        found.setdefault(tuple(fields), []).append(name)
+    at_boot = applied.get("at_boot") or {}
+    found = grouped((tuple(fields), name) for name, fields in at_boot.items())
     return [
         f"{fold(names)}: {', '.join(fields)} at the next boot; `layercake power cycle "
         f"{fold(names)}` boots anew"

@@ -56,18 +56,11 @@ class _Listing:
 
 
 class DocumentationSite:
-    """Serves the documentation. `greet` says of a request whose it is, if it is somebody's; `site`
-    where the site is, and `pages` where its Markdown is."""
+    """Serves the documentation. `greet` says of a request whose it is, if it is
+    somebody's."""
 
-    def __init__(
-        self,
-        greet: Callable[[web.Request], None],
-        site: Callable[[], Path | None] = site_directory,
-        pages: Callable[[], Path | None] = pages_directory,
-    ) -> None:
+    def __init__(self, greet: Callable[[web.Request], None]) -> None:
         self._greet = greet
-        self._site = site
-        self._pages = pages
         self._listing: _Listing | None = None
         self._files: dict[str, tuple[tuple[int, int], File]] = {}
 
@@ -110,14 +103,14 @@ class DocumentationSite:
 
     def _list(self) -> Mapping[str, Path]:
         """The files that are served. Raises FileNotFoundError."""
-        place = self._site() or self._pages()
+        place = site_directory() or pages_directory()
         if place is None:
             raise FileNotFoundError
         listing = self._listing
         if listing is None or listing.place != place or not listing.is_current():
             directories = [place, *(path for path in place.rglob("*") if path.is_dir())]
             changed = {path: path.stat().st_mtime_ns for path in directories}
-            paths = _pages_in(place) if place == self._pages() else _site_in(place)
+            paths = _pages_in(place) if place == pages_directory() else _site_in(place)
             self._files = {}
             self._listing = _Listing(place, paths, changed)
             return paths

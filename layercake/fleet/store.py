@@ -89,7 +89,7 @@ class Trust(msgspec.Struct, frozen=True):
     authorities: str = ""
 
 
-class Card(msgspec.Struct, frozen=True):
+class NetworkCard(msgspec.Struct, frozen=True):
     """A network card, as the node says: its interface and MAC address, or for one without a driver
     `id` (vendor:device) and the modules for it that are `absent` in its boot set."""
 
@@ -102,15 +102,16 @@ class Card(msgspec.Struct, frozen=True):
 
 
 class NodeClock(msgspec.Struct, frozen=True):
-    """A node's clock, as the node says: the time server that keeps it, and how far off that it was
-    found, in milliseconds."""
+    """A node's clock, as the node says: the time server that keeps it, and how far off it was found
+    last, in milliseconds; positive is ahead."""
 
     server: str
     off_ms: float
 
 
 class Leg(msgspec.Struct, frozen=True):
-    """A leg of a bond, and how it is."""
+    """A leg of a bond: up, no carrier, no partner (802.3ad), apart (it could not be made a leg) or
+    missing."""
 
     name: str
     state: str
@@ -118,7 +119,7 @@ class Leg(msgspec.Struct, frozen=True):
 
 class Interface(msgspec.Struct, frozen=True):
     """An interface that the inventory names, as the node says it is: `kind` is card, bond or vlan,
-    `state` up, down, no carrier or missing; `trouble` is why it is not as wanted."""
+    `state` up, down, no carrier or missing. Viewers are not shown its `trouble`, "" for none."""
 
     name: str
     kind: str = ""
@@ -206,7 +207,7 @@ class Record:
     boots: Boots = _BOOTS
     session: Session | None = None
     trust: Trust = _TRUST
-    cards: tuple[Card, ...] = ()
+    cards: tuple[NetworkCard, ...] = ()
     clock: NodeClock | None = None
     interfaces: tuple[Interface, ...] = ()
     boot_times: BootTimes = _TIMES

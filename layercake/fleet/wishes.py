@@ -10,17 +10,10 @@ from msgspec import Meta
 
 from layercake.base.text import describe, show
 from layercake.inventory.schema import Node
-from layercake.moduleapi.fields import Check, Mistake, text
+from layercake.moduleapi.fields import Check, Mistake, number, text
 from layercake.moduleapi.module import NodePart
 
 _MOST = 100
-
-
-def priority(value: object) -> int:
-    """How early a node boots."""
-    if isinstance(value, bool) or not isinstance(value, int) or not -_MOST <= value <= _MOST:
-        raise Mistake(f"expected a whole number from -{_MOST} to {_MOST}, found {describe(value)}")
-    return value
 
 
 _KEY = re.compile(
@@ -88,7 +81,7 @@ class Wishes(NodePart, frozen=True, kw_only=True):
     ] = "ask"
     priority: Annotated[
         int,
-        Check(priority),
+        Check(number(-_MOST, _MOST, "a whole number")),
         Meta(
             description="Of nodes that wait for others' boots, those with more go first; -100 to "
             "100."

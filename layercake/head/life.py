@@ -12,6 +12,7 @@ from layercake.base import process
 from layercake.fleet import events
 from layercake.fleet.networks import DOCUMENTS as NETWORKS
 from layercake.kernel.kernel import Kernel
+from layercake.moduleapi.event_loop.tasks import cancel_all
 from layercake.modules.host import ModuleHost
 from layercake.modules.listener import ModuleListener
 
@@ -79,9 +80,7 @@ class Life:
     async def stop(self) -> None:
         """Stops everything and writes what is left. No node is touched."""
         kernel = self._kernel
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
         kernel.store.event(None, events.HEAD_STOPPED, "the head is stopping")
         await kernel.running.stop()
         kernel.modules.log_levels.reset()

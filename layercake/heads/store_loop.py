@@ -9,6 +9,8 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from layercake.moduleapi.event_loop.tasks import cancel_all
+
 T = TypeVar("T")
 
 
@@ -40,10 +42,7 @@ class StoreLoop:
         """Ends what is under way there, does what comes last, and ends the thread."""
 
         async def end() -> None:
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_all(asyncio.all_tasks() - {asyncio.current_task()})
             await last
             await self._loop.shutdown_asyncgens()
 

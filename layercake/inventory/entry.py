@@ -15,6 +15,7 @@ from layercake.inventory.load import load
 from layercake.inventory.nodes.claims import IP, MAC
 from layercake.inventory.problems import InventoryErrors
 from layercake.inventory.schema import Node, node_id
+from layercake.inventory.structs import place_of
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import NAME, NodePart, Part, Unique
 from layercake.moduleapi.network import Network
@@ -71,10 +72,10 @@ def changed(
                 hint="change the inventory and apply it",
             )
     for key in unset:
-        place, last = _place(entry, key)
+        place, last = place_of(entry, key)
         place.pop(last, None)
     for key, value in wanted.items():
-        place, last = _place(entry, key)
+        place, last = place_of(entry, key)
         place[last] = value
     groups = {name: {"domain": name in node.domains} for name in node.groups}
     _check_size(node.name, entry)
@@ -107,17 +108,6 @@ def _check_size(name: str, entry: Mapping[str, Any]) -> None:
             f"cannot change node {name}: its entry has {size} bytes, at most {MOST_ENTRY} fit",
             hint="change the inventory and apply it",
         )
-
-
-def _place(entry: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
-    """The mapping that a key stands in, and its own name there. Raises InputError."""
-    *path, last = key.split(".")
-    place: Any = entry
-    for step in path:
-        place = place.setdefault(step, {})
-        if not isinstance(place, dict):
-            raise InputError(f"cannot change {key}: {step} is no mapping")
-    return place, last
 
 
 def at_next_boot(change: Change, parts: Mapping[str, Part]) -> list[str]:

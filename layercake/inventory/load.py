@@ -29,7 +29,7 @@ from layercake.inventory.rules import Keys
 from layercake.inventory.schema import CachedEntry, EntryCache, Inventory, Node, ReadWithoutCache
 from layercake.inventory.sections import Reader, Section, networks
 from layercake.inventory.source import read
-from layercake.inventory.yaml_marks import Entry, Scalar, Table, describe, parse, plain
+from layercake.inventory.yaml_marks import Entry, Scalar, Table, describe, entries_of, parse, plain
 from layercake.moduleapi.fields import Mistake
 from layercake.moduleapi.module import NAME, Part, Traits
 
@@ -185,14 +185,7 @@ class _Loader:
 
     def _table(self, key: str) -> dict[str, Entry]:
         entry = self._root.entries.get(key)
-        if entry is None or (isinstance(entry.value, Scalar) and entry.value.value is None):
-            return {}
-        if not isinstance(entry.value, Table):
-            self._problems.add(
-                entry.value.mark, f"{key}: expected a mapping, found {describe(entry.value)}"
-            )
-            return {}
-        return entry.value.entries
+        return (entry and entries_of(entry.value, key, self._problems)) or {}
 
     def _group(self, name: str, entry: Entry) -> None:
         try:

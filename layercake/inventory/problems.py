@@ -31,16 +31,6 @@ class Problem:
         hint = f" (hint: {self.hint})" if self.hint else ""
         return f"{self.file}:{self.line}:{self.column}: {self.message}{hint}"
 
-    def to_record(self) -> dict[str, object]:
-        """JSON-ready, as the API's `problems` list has it."""
-        return {
-            "file": self.file,
-            "line": self.line,
-            "column": self.column,
-            "message": self.message,
-            "hint": self.hint,
-        }
-
 
 class InventoryErrors(InputError):
     """An inventory (or another YAML file, `what`) with mistakes; `problems` holds all of them, in

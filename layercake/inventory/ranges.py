@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
-from layercake.base.text import nearest, show
+from layercake.base.text import grouped, nearest, show
 from layercake.kraken.errors import InputError
 
 MAX_NODES = 1 << 17
@@ -173,12 +173,8 @@ def _rows(numbers: Collection[tuple[str, ...]]) -> list[tuple[str, ...]]:
     combinations of what its places say."""
     if not all(numbers):
         return [()]
-    lasts: dict[tuple[str, ...], list[str]] = {}
-    for row in numbers:
-        lasts.setdefault(row[:-1], []).append(row[-1])
-    firsts: dict[str, list[tuple[str, ...]]] = {}
-    for first in sorted(lasts, key=_by_size):
-        firsts.setdefault(_bracket(lasts[first]), []).append(first)
+    lasts = grouped((row[:-1], row[-1]) for row in numbers)
+    firsts = grouped((_bracket(lasts[first]), first) for first in sorted(lasts, key=_by_size))
     return [(*row, last) for last, first in firsts.items() for row in _rows(first)]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -16,20 +16,6 @@ from layercake.moduleapi.fields import Check, Mistake, host_ip, ip_after, mac_af
 from layercake.moduleapi.module import Part
 
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`")
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """How one key is read: see moduleapi.fields.Check. `required`: a part without it is not one."""
-
-    one: Callable[[Any], Any]
-    after: Callable[[str, int], Any] | None = None
-    own: bool = False
-    each: bool = False
-    missing: str = ""
-    required: bool = False
-    several: bool = False
-    merged: bool = False
 
 
 def _profile(value: Any) -> str:
@@ -42,43 +28,33 @@ def _profile(value: Any) -> str:
     return name
 
 
-NODE: dict[str, Rule] = {
-    "arch": Rule(one_of(*schema.ARCHES)),
-    "firmware": Rule(one_of(*schema.FIRMWARES)),
-    "state": Rule(one_of(*schema.STATES)),
-    "profile": Rule(_profile),
-    "network": Rule(lambda value: fields.network_name(text(value))),
-    "mac": Rule(fields.macs, lambda word, steps: (mac_after(word, steps),), own=True),
-    "ip": Rule(lambda value: host_ip(text(value)), ip_after, own=True),
+NODE: dict[str, Check] = {
+    "arch": Check(one_of(*schema.ARCHES)),
+    "firmware": Check(one_of(*schema.FIRMWARES)),
+    "state": Check(one_of(*schema.STATES)),
+    "profile": Check(_profile),
+    "network": Check(lambda value: fields.network_name(text(value))),
+    "mac": Check(fields.macs, lambda word, steps: (mac_after(word, steps),), own=True),
+    "ip": Check(lambda value: host_ip(text(value)), ip_after, own=True),
 }
 """The keys of every node whose values are read by themselves; images and groups are lists."""
 
 
-GROUP: dict[str, Rule] = {"domain": Rule(lambda value: converted(value, bool))}
+GROUP: dict[str, Check] = {"domain": Check(lambda value: converted(value, bool))}
 """The keys of a group itself: whether its nodes share what they can lose together, a switch or a
 power supply."""
 
 
-def rules_of(struct: type[msgspec.Struct]) -> dict[str, Rule]:
+def rules_of(struct: type[msgspec.Struct]) -> dict[str, Check]:
     """The rules of a struct's fields: by their Check, or by their type."""
     hints = typing.get_type_hints(struct, include_extras=True)
     return {f.encode_name: _rule(hints[f.name], f.required) for f in msgspec.structs.fields(struct)}
 
 
-def _rule(hint: Any, required: bool) -> Rule:
-    for annotation in getattr(hint, "__metadata__", ()):
-        if isinstance(annotation, Check):
-            return Rule(
-                annotation.one,
-                annotation.after,
-                annotation.own,
-                annotation.each,
-                annotation.missing,
-                required,
-                annotation.several,
-                annotation.merged,
-            )
-    return Rule(lambda value: converted(value, hint), required=required)
+def _rule(hint: Any, required: bool) -> Check:
+    checks = (one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Check))
+    check = next(checks, Check(lambda value: converted(value, hint)))
+    return replace(check, required=required)
 
 
 def converted(value: Any, hint: Any) -> Any:
@@ -99,9 +75,9 @@ class Keys:
     {"address": ...}). `named` are the mappings whose keys are names that the site gives, with the
     keys of each entry ("interfaces": {"mtu": ...})."""
 
-    own: Mapping[str, Rule]
-    nested: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict)
-    named: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict)
+    own: Mapping[str, Check]
+    nested: Mapping[str, Mapping[str, Check]] = field(default_factory=dict)
+    named: Mapping[str, Mapping[str, Check]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, parts: Mapping[str, Part]) -> Keys:

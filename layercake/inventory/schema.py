@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from layercake.base.secrets import SecretRef
+from layercake.base.text import grouped
 from layercake.inventory.problems import Problem
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import NodePart, Part
@@ -205,10 +206,7 @@ class Inventory:
 
 def groups_of(nodes: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
     """{group: names of its nodes}, for `ranges.expand`, from stored nodes."""
-    groups: dict[str, list[str]] = {}
-    for name, node in nodes.items():
-        for group in node.groups:
-            groups.setdefault(group, []).append(name)
+    groups = grouped((group, name) for name, node in nodes.items() for group in node.groups)
     return {group: tuple(names) for group, names in sorted(groups.items())}
 
 

@@ -11,9 +11,18 @@ from typing import Any
 from layercake.base.text import nearest, show
 from layercake.inventory import fields, structs
 from layercake.inventory.problems import Mark, Problems
-from layercake.inventory.rules import GROUP, Keys, Rule
-from layercake.inventory.yaml_marks import Entry, Listing, Marked, Scalar, Table, describe, plain
-from layercake.moduleapi.fields import Mistake, text
+from layercake.inventory.rules import GROUP, Keys
+from layercake.inventory.yaml_marks import (
+    Entry,
+    Listing,
+    Marked,
+    Scalar,
+    Table,
+    describe,
+    entries_of,
+    plain,
+)
+from layercake.moduleapi.fields import Check, Mistake, text
 from layercake.moduleapi.guests import MOST_OF_ALL, count, parsed, within
 from layercake.moduleapi.network import Network, Subnets, mistakes
 
@@ -260,16 +269,9 @@ class Reader:
     def _entries(
         self, value: Marked, what: str, valid: Collection[str], misplaced: Collection[str]
     ) -> list[tuple[str, Mark, Marked]]:
-        if isinstance(value, Scalar) and value.value is None:
-            return []
-        if not isinstance(value, Table):
-            hint = f"keys: {', '.join(sorted(valid))}"
-            self._problems.add(
-                value.mark, f"{what}: expected a mapping, found {describe(value)}", hint
-            )
-            return []
+        hint = "" if isinstance(value, Table) else f"keys: {', '.join(sorted(valid))}"
         entries = []
-        for key, entry in value.entries.items():
+        for key, entry in (entries_of(value, what, self._problems, hint) or {}).items():
             if key in valid:
                 entries.append((key, entry.key_mark, entry.value))
             elif key in misplaced:
@@ -304,7 +306,7 @@ class Reader:
         mark: Mark,
         value: Marked,
         what: str,
-        rules: Mapping[str, Rule],
+        rules: Mapping[str, Check],
         misplaced: set[str],
         nodes: tuple[int, bool] = (1, False),
     ) -> None:
@@ -376,7 +378,7 @@ class Reader:
         self._problems.add(mark, f"{key}: {mistake.message}", mistake.hint)
 
     def _each(
-        self, section: Section, key: str, rule: Rule, value: Marked, count: int, is_range: bool
+        self, section: Section, key: str, rule: Check, value: Marked, count: int, is_range: bool
     ) -> None:
         """One value per node: a list with as many items, or a start that counts up. A single node
         takes one value."""
@@ -389,7 +391,7 @@ class Reader:
             section.each[key] = tuple(values)
 
     def _values(
-        self, section: Section, key: str, rule: Rule, value: Marked, count: int, is_range: bool
+        self, section: Section, key: str, rule: Check, value: Marked, count: int, is_range: bool
     ) -> list[Field]:
         """As many values as there are nodes, fewer if an item of a list was a mistake. Raises
         Mistake."""
@@ -456,7 +458,7 @@ class Reader:
 
 
 def _counted(
-    rule: Rule, after: Callable[[str, int], Any], value: Marked, count: int
+    rule: Check, after: Callable[[str, int], Any], value: Marked, count: int
 ) -> list[Field]:
     """The values that count up from a start, or from several starts; [] where nothing counts up."""
     if rule.several and (starts := _starts(value)):

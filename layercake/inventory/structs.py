@@ -12,10 +12,10 @@ import msgspec
 
 from layercake.base.text import nearest, show
 from layercake.inventory.problems import Mark, Problems
-from layercake.inventory.rules import Rule, rules_of
-from layercake.inventory.yaml_marks import Marked, Scalar, Table, describe, parse, plain
+from layercake.inventory.rules import rules_of
+from layercake.inventory.yaml_marks import Marked, Table, describe, entries_of, parse, plain
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.fields import Mistake
+from layercake.moduleapi.fields import Check, Mistake
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -49,14 +49,14 @@ def read(
 ) -> S | None:
     """A mapping as a struct; keys in `beside` are somebody else's. Mistakes go to `problems`, and
     None is returned then."""
-    table = _table(value, problems, where or "the file")
-    if table is None:
+    entries = entries_of(value, where or "the file", problems)
+    if entries is None:
         return None
     before = len(problems.found)
     rules = rules_of(struct)
     prefix = f"{where}." if where else ""
     values: dict[str, Any] = {}
-    for key, entry in table.entries.items():
+    for key, entry in entries.items():
         if key in beside:
             continue
         if key not in rules:
@@ -71,24 +71,19 @@ def read(
             values[key] = _read_field(struct, key, entry.value, rules[key], problems, name)
         except Mistake as mistake:
             problems.add(entry.value.mark, f"{name}: {mistake.message}", mistake.hint)
-    missing = [key for key, rule in rules.items() if rule.required and key not in table.entries]
+    missing = [key for key, rule in rules.items() if rule.required and key not in entries]
     for key in missing:
-        problems.add(table.mark, f"{prefix}{key} is missing", rules[key].missing)
+        problems.add(value.mark, f"{prefix}{key} is missing", rules[key].missing)
     return struct(**values) if len(problems.found) == before else None
 
 
-def _table(value: Marked, problems: Problems, name: str) -> Table | None:
-    """A mapping, an empty one for nothing; None for what is none, which is a mistake."""
-    if isinstance(value, Table):
-        return value
-    if isinstance(value, Scalar) and value.value is None:
-        return Table(value.mark, {})
-    problems.add(value.mark, f"{name}: expected a mapping, found {describe(value)}")
-    return None
-
-
 def _read_field(
-    struct: type[msgspec.Struct], key: str, value: Marked, rule: Rule, problems: Problems, name: str
+    struct: type[msgspec.Struct],
+    key: str,
+    value: Marked,
+    rule: Check,
+    problems: Problems,
+    name: str,
 ) -> Any:
     """The value of a field. Raises Mistake; those within a struct that it holds go to
     `problems`."""
@@ -113,3 +108,14 @@ def _struct_of(struct: type[msgspec.Struct], key: str) -> tuple[type[msgspec.Str
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct)
         else (None, False)
     )
+
+
+def place_of(document: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
+    """The mapping that a dotted key stands in, and its own name there. Raises InputError."""
+    *path, last = key.split(".")
+    place: Any = document
+    for step in path:
+        place = place.setdefault(step, {})
+        if not isinstance(place, dict):
+            raise InputError(f"cannot change {key}: {step} is no mapping")
+    return place, last

@@ -106,6 +106,19 @@ def marked(value: Any, mark: Mark = Mark(1, 1)) -> Marked:  # noqa: B008 (it is 
     return Scalar(mark, value, "" if value is None else str(value))
 
 
+def entries_of(
+    value: Marked, what: str, problems: Problems, hint: str = ""
+) -> dict[str, Entry] | None:
+    """The entries of a mapping, none of nothing; None for what is no mapping, which is a
+    mistake."""
+    if isinstance(value, Table):
+        return value.entries
+    if isinstance(value, Scalar) and value.value is None:
+        return {}
+    problems.add(value.mark, f"{what}: expected a mapping, found {describe(value)}", hint)
+    return None
+
+
 def describe(value: Marked) -> str:
     """What a value is, for "expected X, found Y"; never its content, which may be a password."""
     return describe_plain(

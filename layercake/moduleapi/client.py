@@ -37,6 +37,7 @@ from layercake.kraken.errors import (
 from layercake.kraken.events import EventKind, Severity
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.event_loop.sendfile import SendfileLoop
+from layercake.moduleapi.event_loop.tasks import cancel_all
 from layercake.moduleapi.module import Module, Site
 from layercake.moduleapi.service import MutationRequest, Service
 
@@ -199,9 +200,7 @@ class _Runner:
 
     async def close(self) -> None:
         """Cancels what is under way and stops the service."""
-        for task in list(self.tasks.values()):
-            task.cancel()
-        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        await cancel_all(self.tasks.values())
         await self.service.stop()
 
 

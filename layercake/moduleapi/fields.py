@@ -24,6 +24,7 @@ LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """One label of a host name (RFC 1123), in lower case."""
 
 
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 NEWER = {"newer": True}
@@ -50,7 +51,8 @@ class Check:
     `after` (start, steps). `each`: it may be such a list. `several`: a node has several of them,
     `after` gives a tuple, and in a list of starts each counts up. `missing` is the hint when it is
     required and not there. `merged`: it is a mapping, and what a later layer says is put over what
-    an earlier one said, key by key."""
+    an earlier one said, key by key. `required` is filled in by the reader: the field has no
+    default."""
 
     one: Callable[[Any], Any]
     after: Callable[[str, int], Any] | None = None
@@ -59,6 +61,7 @@ class Check:
     missing: str = ""
     several: bool = False
     merged: bool = False
+    required: bool = False
 
 
 def text(value: object) -> str:
@@ -73,7 +76,7 @@ def mapping(
     value: object, known: dict[str, Callable[[object], Any]], required: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """A mapping of known keys to what their checks make of the values; those in `required` have to
-    be there. Raises Mistake."""
+    be there. Raises Mistake that names the key."""
     if not isinstance(value, dict):
         raise Mistake(f"expected a mapping with {', '.join(known)}, found {describe(value)}")
     for key in value:
@@ -81,7 +84,14 @@ def mapping(
             raise Mistake(f"unknown key {show(str(key))}", nearest(str(key), known))
     if missing := [key for key in required if key not in value]:
         raise Mistake(f"{missing[0]} is missing")
-    return {key: known[key](its) for key, its in value.items()}
+    return {key: _named(key, known[key], its) for key, its in value.items()}
+
+
+def _named(key: str, check: Callable[[object], Any], value: object) -> Any:
+    try:
+        return check(value)
+    except Mistake as mistake:
+        raise Mistake(f"{key}: {mistake.message}", mistake.hint) from None
 
 
 def matching(pattern: re.Pattern[str], what: str) -> Callable[[object], str]:
@@ -91,6 +101,21 @@ def matching(pattern: re.Pattern[str], what: str) -> Callable[[object], str]:
         if not pattern.fullmatch(text(value)):
             raise Mistake(f"{show(text(value))} is no {what}")
         return text(value)
+
+    return check
+
+
+def number(
+    least: float, most: float, what: str, hint: str = "", *, kind: type[int | float] = int
+) -> Callable[[object], Any]:
+    """A check for a number of a `kind`; `what` says what it counts, such as "seconds"."""
+
+    def check(value: Any) -> int | float:
+        known = isinstance(value, int | kind) and not isinstance(value, bool)
+        if not known or not least <= value <= most:
+            found = value if known else describe(value)
+            raise Mistake(f"expected {what} from {least} to {most}, found {found}", hint)
+        return kind(value)
 
     return check
 
@@ -250,16 +275,8 @@ def mac_after(word: str, steps: int) -> str:
     return mac(":".join(f"{number:012x}"[i : i + 2] for i in range(0, 12, 2)))
 
 
-def port(value: object) -> int:
-    """A UDP or TCP port."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Mistake(f"expected a port number, found {describe(value)}")
-    if not 1 <= value <= 65535:
-        raise Mistake(
-            f"the port {value} does not exist",
-            "ports go from 1 to 65535; IPMI has 623, Redfish 443",
-        )
-    return value
+port = number(1, 65535, "a port number", "IPMI has 623, Redfish 443")
+"""A check for a UDP or TCP port."""
 
 
 def host(word: str) -> str:
@@ -278,6 +295,21 @@ def host(word: str) -> str:
             "the port goes into the key port",
         )
     return word.lower()
+
+
+def secret_name(directory: str) -> Callable[[object], str]:
+    """A check for the name of a secret in a directory of the directory of secrets, or nothing."""
+
+    def check(value: object) -> str:
+        word = text(value)
+        if word and not _FILE_NAME.fullmatch(word):
+            raise Mistake(
+                f"{show(word)} is no secret's name",
+                f"the name of a file in {directory}/ in the directory of secrets",
+            )
+        return word
+
+    return check
 
 
 def not_in_the_open(scheme: str, host: str) -> None:

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from layercake.base.text import describe, show
 from layercake.moduleapi import guests as of_guests
-from layercake.moduleapi.fields import LABEL, Check, Mistake, host_ip, number_of, text
+from layercake.moduleapi.fields import LABEL, Check, Mistake, host_ip, number, number_of, text
 from layercake.moduleapi.strangers import MOST_AT_ONCE
 
 AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -109,32 +109,6 @@ def routes(value: object) -> dict[str, str]:
     return found
 
 
-def _number(value: object, least: int, most: int, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise Mistake(f"expected {what} from {least} to {most}, found {show(str(value))}")
-    return value
-
-
-def mtu(value: object) -> int:
-    """The size of the largest packet."""
-    return _number(value, LEAST_MTU, MOST_MTU, "bytes")
-
-
-def lease(value: object) -> int:
-    """How long an address is leased for."""
-    return _number(value, 60, 0x7FFFFFFF, "seconds")
-
-
-def guest_lease(value: object) -> int:
-    """How long a guest's address is leased for."""
-    return _number(value, 60, 86400, "seconds")
-
-
-def discovery(value: object) -> int:
-    """How many unknown machines boot at once."""
-    return _number(value, 0, MOST_AT_ONCE, "machines at once")
-
-
 class HeadAddress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A network that the head itself is in."""
 
@@ -208,7 +182,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     domain: Annotated[str, Check(domain), Meta(description="The DNS domain of its nodes.")] = ""
     mtu: Annotated[
         int | None,
-        Check(mtu),
+        Check(number(LEAST_MTU, MOST_MTU, "bytes")),
         Meta(
             description="The largest packet, in bytes; what the cards have by themselves if not "
             "given."
@@ -233,7 +207,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     lease_s: Annotated[
         int | None,
-        Check(lease),
+        Check(number(60, 0x7FFFFFFF, "seconds")),
         Meta(
             description="Seconds that an address is leased for; the setting boot.lease_s if not "
             "given."
@@ -259,7 +233,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = ()
     discovery: Annotated[
         int | None,
-        Check(discovery),
+        Check(number(0, MOST_AT_ONCE, "machines at once")),
         Meta(
             description="How many machines that are not in the inventory may boot at once to "
             "report what they are; it needs `guests`, "
@@ -268,7 +242,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     guest_lease_s: Annotated[
         int | None,
-        Check(guest_lease),
+        Check(number(60, 86400, "seconds")),
         Meta(
             description="Seconds that a guest's address is leased for, 60 to 86400; 600 if not "
             "given."

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from layercake.base.logs.lines import AUDIT
 from layercake.base.text import nearest, show
@@ -24,7 +25,7 @@ DEFAULT = "default"
 _PREFIX = "layercake."
 
 
-class LogLevel(NamedTuple):
+class LogLevel(msgspec.Struct, frozen=True):
     """The level of a part of the head, or of a module's process; `changed`: a person has set it."""
 
     name: str

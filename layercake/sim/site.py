@@ -21,7 +21,8 @@ from imageapi.store.manifest import Signer
 from layercake.agents import pki
 from layercake.head import settings as head_settings
 from layercake.heads.settings import DIRECTORY, KEY, KEY_BYTES
-from layercake.kraken.errors import InputError, OperationFailed
+from layercake.inventory.structs import place_of
+from layercake.kraken.errors import OperationFailed
 from layercake.sim.api import Api
 from layercake.sim.inventory import SimulatedSite
 from minos.build import sets
@@ -104,12 +105,7 @@ def _head_address(text: str) -> dict[str, Any]:
 def _apply_changes(settings: dict[str, Any], changes: Mapping[str, Any]) -> None:
     """Changes settings by their dotted names. Raises InputError."""
     for name, value in changes.items():
-        *sections, last = name.split(".")
-        place = settings
-        for section in sections:
-            place = place.setdefault(section, {})
-            if not isinstance(place, dict):
-                raise InputError(f"cannot set {name}: {section} is no section of the settings")
+        place, last = place_of(settings, name)
         place[last] = value
 
 

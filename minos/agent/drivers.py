@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from layercake.base.files import write_atomic
-from layercake.base.text import parse_json
+from layercake.base.text import first_few, parse_json
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.kraken.wire import bearer
@@ -195,7 +195,9 @@ class Drivers:
         if left:
             self._event(
                 DRIVERS_LEFT,
-                "; ".join(f"{name} for {_few(wanted[name])}: {why}" for name, why in left.items()),
+                "; ".join(
+                    f"{name} for {first_few(wanted[name], 3)}: {why}" for name, why in left.items()
+                ),
                 left=left,
             )
         began = time.monotonic()
@@ -234,9 +236,9 @@ class Drivers:
             for name, places in loaded.items()
         }
         text = ", ".join(
-            f"{name} for {_few(bound[name])}"
+            f"{name} for {first_few(bound[name], 3)}"
             if bound[name]
-            else f"{name}, which does not take {_few(places)}"
+            else f"{name}, which does not take {first_few(places, 3)}"
             for name, places in loaded.items()
         )
         self._event(
@@ -269,7 +271,7 @@ class Drivers:
                 if need == name:
                     self._event(
                         DRIVER_FAILED,
-                        f"cannot load driver {name} for {_few(places)}: {why}{before}",
+                        f"cannot load driver {name} for {first_few(places, 3)}: {why}{before}",
                         module=name,
                         devices=places[:20],
                     )
@@ -373,9 +375,3 @@ class Drivers:
             if failures == self._tries:
                 raise Unreachable("the head cannot be reached")
             self._sleep(backoff(failures, BACKOFF_FIRST, BACKOFF_MAX))
-
-
-def _few(places: list[str]) -> str:
-    """Devices for people: "pci/0000:00:02.0"."""
-    listed = ", ".join(places[:3])
-    return listed if len(places) <= 3 else f"{listed} and {len(places) - 3} more"

@@ -18,6 +18,7 @@ DEVICE = Path("/dev/ipmi0")
 APP = 0x06
 TRANSPORT = 0x0C
 """Network functions (IPMI 2.0, table 5-1)."""
+TIMEOUT_S = 5.0
 _SEND = 0x8028690D
 _RECEIVE = 0xC030690B
 _ADDRESS = struct.pack("@ihBx", 0x0C, 0x0F, 0)
@@ -42,9 +43,8 @@ class Refusal(OSError):
 class Ipmi:
     """The device, open. Raises OSError if there is none."""
 
-    def __init__(self, path: Path = DEVICE, timeout: float = 5.0) -> None:
+    def __init__(self, path: Path = DEVICE) -> None:
         self._handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        self._timeout = timeout
         self._number = 0
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class Ipmi:
         )
         fcntl.ioctl(self._handle, _SEND, request)
         while True:
-            if not select.select([self._handle], [], [], self._timeout)[0]:
+            if not select.select([self._handle], [], [], TIMEOUT_S)[0]:
                 raise TimeoutError(f"the BMC does not answer command {command:#x}")
             place = ctypes.create_string_buffer(40)
             answer = ctypes.create_string_buffer(272)

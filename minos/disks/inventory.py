@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.base.text import describe, nearest, show
-from layercake.moduleapi.fields import Check, Mistake, mapping, matching, text
+from layercake.moduleapi.fields import Check, Mistake, mapping, matching, number, text
 from layercake.moduleapi.module import NodePart
 
 MAX_LAYOUTS = 16
@@ -115,11 +115,8 @@ def _match(value: object) -> dict[str, Any]:
 def _count(value: object) -> int | Literal["all"]:
     if value == "all":
         return "all"
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_DISKS:
-        raise Mistake(
-            f"expected a number of disks up to {MAX_DISKS}, or all, found {describe(value)}"
-        )
-    return value
+    count: int = number(1, MAX_DISKS, "a number of disks, or all,")(value)
+    return count
 
 
 def mount_point(value: object) -> str:

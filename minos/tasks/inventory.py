@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from layercake.base.text import describe, show
-from layercake.moduleapi.fields import Check, Mistake, mapping, matching, text
+from layercake.moduleapi.fields import Check, Mistake, mapping, matching, number, text
 from layercake.moduleapi.module import NodePart
 
 MAX_TASKS = 100
@@ -120,12 +120,6 @@ def _when(value: object) -> dict[str, str]:
     return conditions
 
 
-def _seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 3600:
-        raise Mistake(f"expected seconds, up to 3600, found {describe(value)}")
-    return float(value)
-
-
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One task."""
 
@@ -168,7 +162,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ),
     ] = msgspec.field(default_factory=dict)
     timeout_s: Annotated[
-        float, Check(_seconds), Meta(description="Seconds after which it is ended, and has failed.")
+        float,
+        Check(number(0.001, 3600, "seconds", kind=float)),
+        Meta(description="Seconds after which it is ended, and has failed."),
     ] = 60.0
     retries: Annotated[
         int, Meta(ge=0, le=10, description="How often it is tried again, with growing pauses.")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from layercake.base.clock import stamp
 from layercake.base.tally import Change, Condition
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.kraken.events import EventKind
@@ -19,7 +20,7 @@ from layercake.moduleapi.service import Link
 from powerman import events
 from powerman.bmc import ManagedBmc
 from powerman.console.console import Console, State, again_s, no_console
-from powerman.console.lines import NOTE, STAMP, parse_stamp, stamp
+from powerman.console.lines import NOTE, STAMP, parse_stamp
 from powerman.console.logs import DIRECTORY, ConsoleLogs, LogLimits
 from powerman.console.search import Match, search
 from powerman.driver import ConsoleSource, Taken, Unsupported

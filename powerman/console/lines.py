@@ -30,11 +30,6 @@ _ESCAPES = re.compile(
 _GONE = dict.fromkeys([*range(9), 0x0B, 0x0C, 0x0E, 0x0F, 0x7F])  # bells, backspaces, what fills
 
 
-def stamp(at: float) -> str:
-    """A time as it stands before a line."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"
-
-
 def parse_stamp(text: str) -> float | None:
     """The time that `stamp` wrote, None for what is none."""
     try:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from layercake.base.text import printable
 from layercake.kraken.errors import InputError, LayercakeError
 from powerman.ipmi import rmcp
 from powerman.ipmi.line import Pace, open_line
@@ -179,8 +180,4 @@ async def _root(session: aiohttp.ClientSession, url: str) -> Mapping[str, Any]:
 
 def _printable(value: object) -> str:
     """A stranger's word, for people."""
-    return (
-        "".join(c if " " <= c <= "~" else "?" for c in value[:_MOST]).strip()
-        if isinstance(value, str)
-        else ""
-    )
+    return printable(value, _MOST) if isinstance(value, str) else ""

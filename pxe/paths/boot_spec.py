@@ -14,6 +14,7 @@ from pathlib import Path
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from layercake.base.text import grouped
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.fields import Mistake
 from pxe import kernel_line
@@ -129,10 +130,7 @@ def boot_files(
     nodes that lack one, with why and what to do."""
     files: dict[str, str] = {}
     missing: dict[str, tuple[str, str]] = {}
-    of_set: dict[str, list[str]] = {}
-    for node in nodes:
-        of_set.setdefault(node.boot_set, []).append(node.name)
-    for chosen, names in of_set.items():
+    for chosen, names in grouped((node.boot_set, node.name) for node in nodes).items():
         for name in (KERNEL, *initrds(boot_dir / chosen)):
             path = boot_dir / chosen / name
             if path.is_file():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from imageapi.store.store import ImageStore
-from layercake.features.rolls.operations import Ask
+from layercake.features.rolls.operations import RollStart
 from tests.support.world import World, opened
 
 OWN, OTHER = "phys0", "chem0"
@@ -41,7 +41,7 @@ async def rack(directory: Path, **settings: Any) -> AsyncIterator[World]:
         await found.ops.inventory.apply(RACK, "rack.yaml", None, True)
         for node in (OWN, OTHER):
             found.attach(node)
-            await found.ops.rolls.start(node, Ask("two", by="ann"))
+            await found.ops.rolls.start(RollStart(node, "two", by="ann"))
         yield found
 
 

@@ -9,7 +9,7 @@ from tests.support.clock import FakeClock
 def test_a_newcomer_gets_a_place_and_the_oldest_of_the_greediest_goes() -> None:
     slots: SlotPool[str] = SlotPool(each=3, most=5)
     assert [slots.add("evil", f"e{n}") for n in range(5)] == [None, None, None, "e0", "e1"]
-    assert (len(slots), slots.count_of("evil")) == (3, 3)
+    assert len(slots) == 3
     assert [slots.add("n0", "a"), slots.add("n1", "b")] == [None, None]
     assert slots.add("n2", "c") == "e2", "it is full: the owner with the most gives one up"
     assert [slots.add(f"x{n}", f"x{n}") for n in range(3)] == ["e3", "e4", "a"], (
@@ -17,7 +17,7 @@ def test_a_newcomer_gets_a_place_and_the_oldest_of_the_greediest_goes() -> None:
     )
     slots.remove("n2", "c")
     slots.remove("n2", "c")
-    assert (len(slots), slots.count_of("n2")) == (4, 0)
+    assert len(slots) == 4
     assert sorted(slots.holders()) == ["b", "x0", "x1", "x2"]
     assert [slots.evict() for _ in range(5)] == ["b", "x0", "x1", "x2", None]
 

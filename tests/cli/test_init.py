@@ -194,7 +194,7 @@ def test_the_settings_are_written_with_all_that_was_said(tmp_path: Path) -> None
         ("boot", "it must be KEY=VALUE"),
         ("boot={", "it must be KEY=VALUE"),
         ("dns=[a]", "dns: 'a' is not an IPv4 address"),
-        ("gateway.x=1", "gateway is no section"),
+        ("gateway.x=1", "gateway is no mapping"),
         ("gateway=10.1.0", "'10.1.0' is not an IPv4 address"),
     ],
 )

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from layercake.base.clock import stamp
 from layercake.kraken.errors import InputError, OperationFailed
 from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
 from powerman.console import logs as logs_module
-from powerman.console.lines import stamp
 from powerman.console.logs import ConsoleLogs, LogLimits
 from powerman.console.search import find, search
 

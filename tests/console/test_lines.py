@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from powerman.console.lines import IDLE_S, LONGEST, STAMP, Lines, harmless, parse_stamp, stamp
+from layercake.base.clock import stamp
+from powerman.console.lines import IDLE_S, LONGEST, STAMP, Lines, harmless, parse_stamp
 
 T = 1769860800.0  # 2026-01-31T12:00:00Z
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from layercake.documentation import howto, url_path
+from layercake.documentation import URL, howto
 from layercake.features.guard.guard import Guard
 from layercake.features.guard.outage import Outage
 from layercake.features.heads.known import KnownHeads
@@ -73,7 +73,7 @@ async def test_what_is_wrong_names_a_planted_cause_and_the_next_step_first(
     await expect(first.locator(".next")).to_contain_text("layercake node clear n06")
     await first.get_by_role("button", name="More").click()
     await expect(first.get_by_role("link", name="docs: bmc-troubles")).to_have_attribute(
-        "href", url_path(howto("bmc-troubles"))
+        "href", f"{URL}{howto('bmc-troubles')}.html"
     )
     await expect(look.page.locator(".tile.quarantined b")).to_have_text("1")
     await first.get_by_role("link", name="n06").first.click()
@@ -97,7 +97,7 @@ async def test_what_is_wrong_beside_that_nodes_are_not_as_wanted_comes_last(
     )
     page = "beside-another-dhcp-server"
     await expect(last.get_by_role("link", name=f"docs: {page}")).to_have_attribute(
-        "href", url_path(howto(page))
+        "href", f"{URL}{howto(page)}.html"
     )
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from layercake.cli.docs import find, followed
 from layercake.debian.documentation import PLACE
-from layercake.documentation import URL, command, howto, titles, url_path
+from layercake.documentation import URL, command, howto, titles
 from layercake.features.nodes.lists import causes
 from layercake.head.modules import standard
 
@@ -104,7 +104,7 @@ def test_the_unit_names_what_the_package_has() -> None:
 
 def test_one_place_says_how_pages_are_named() -> None:
     assert command(howto("consoles")) == "layercake docs howto/consoles"
-    assert url_path(howto("consoles")) == "/docs/howto/consoles.html" and URL == "/docs/"
+    assert howto("consoles") == "howto/consoles" and URL == "/docs/"
 
 
 @pytest.mark.parametrize("name", sorted(TITLES))

@@ -18,7 +18,7 @@ from layercake.agents.joining import Claim
 from layercake.base.clock import steady_clock
 from layercake.features.nodes.views import node_view
 from layercake.features.rolls.manager import Rolls
-from layercake.features.rolls.operations import Ask
+from layercake.features.rolls.operations import RollStart
 from layercake.features.status.views import Observed, head_status
 from layercake.fleet import events
 from layercake.kraken.converge import BACKOFF_CAP_S
@@ -122,7 +122,7 @@ async def test_a_roll_goes_on_in_another_time(world: World, step_s: float) -> No
     world.head.part(ImageStore).add(file, "web", {"systemd": False})
     world.attach("n0")
     world.send(world.hello("n0"))
-    roll = await world.ops.rolls.start("n0", Ask("web"))
+    roll = await world.ops.rolls.start(RollStart("n0", "web"))
     await world.head.part(Rolls).advance()
     world.clock.now += step_s
     await world.restart()

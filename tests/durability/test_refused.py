@@ -13,7 +13,7 @@ import pytest
 
 from imageapi.store.store import ImageStore
 from layercake.features.rolls.manager import Rolls
-from layercake.features.rolls.operations import Ask
+from layercake.features.rolls.operations import RollStart
 from layercake.fleet.store import Record
 from layercake.kraken.errors import OperationFailed
 from tests.support.disk import on_disk, read_only, stuck
@@ -32,7 +32,7 @@ CHANGES: dict[str, Ask_] = {
         INVENTORY.replace("10.1.0.11", "10.1.0.21"), "x.yaml", None, False
     ),
     "images": lambda w: w.ops.rolls.at_once("n0", "web", None),
-    "roll": lambda w: w.ops.rolls.start("n0", Ask("web")),
+    "roll": lambda w: w.ops.rolls.start(RollStart("n0", "web")),
 }
 
 
@@ -139,7 +139,7 @@ async def test_a_roll_goes_no_further_while_nothing_can_be_written(world: World)
     put(world, "web")
     world.attach("n0")
     world.send(world.hello("n0"))
-    roll = await world.ops.rolls.start("n0", Ask("web"))
+    roll = await world.ops.rolls.start(RollStart("n0", "web"))
     before = seen(world)
     with read_only(world.head):
         with pytest.raises(OperationFailed):

@@ -21,12 +21,12 @@ from layercake.features.webhooks import post, sender
 from layercake.features.webhooks.formats import FORMATS, alerts
 from layercake.features.webhooks.post import Post
 from layercake.features.webhooks.sender import Receiver as Pager
-from layercake.features.webhooks.settings import WebhookSettings, kinds, secret, url
+from layercake.features.webhooks.settings import OF_WEBHOOKS, WebhookSettings, kinds, url
 from layercake.fleet import events
 from layercake.fleet.store import Event, Record
 from layercake.kernel import delivery
 from layercake.kraken.events import QUARANTINE_CLEARED, QUARANTINE_SET, EventKind
-from layercake.moduleapi.fields import Mistake
+from layercake.moduleapi.fields import Mistake, secret_name
 from pxe.events import OTHER_SERVER
 from tests.support.world import World
 
@@ -336,7 +336,7 @@ def test_urls_that_are_refused(word: str) -> None:
 def test_names_and_kinds_that_are_refused(tmp_path: Path) -> None:
     for word in ("../x", "a/b", ".x", "x" * 65):
         with pytest.raises(Mistake):
-            secret(word)
+            secret_name(OF_WEBHOOKS)(word)
     for value in ("x", [1], [""], ["x"] * 101):
         with pytest.raises(Mistake):
             kinds(value)

@@ -18,6 +18,7 @@ from patience import patience
 
 from layercake.agents import pki
 from layercake.agents.pki import Authority
+from layercake.base.clock import stamp
 from layercake.base.tcp_listener import Limits, bound_sockets
 from layercake.features.heads.node_routes import WRITTEN, ConsoleRequests
 from layercake.heads.consoles import copies
@@ -25,7 +26,6 @@ from layercake.heads.consoles.copies import ConsoleCopies
 from layercake.heads.consoles.pieces import GONE, Changed, CopyState, Piece, copy_state, pieces
 from layercake.heads.copying import HeadLink
 from layercake.moduleapi.web import WebServer
-from powerman.console.lines import stamp
 from powerman.console.logs import ConsoleLogs, LogLimits
 from tests.support import headroutes
 from tests.support.headroutes import ADDRESS

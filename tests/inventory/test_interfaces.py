@@ -120,8 +120,8 @@ b: {mac: "52:54:00:00:00:11"}
         (6, "a: 5", "expected a mapping"),
         (6, 'a: {mac: "52:54:00:00:00:10", speed: 5}', "unknown key 'speed'"),
         (6, 'a: {mac: "52:54:00:00:00:10", vlan: {id: 4, of: b}}', "is mac and vlan at once"),
-        (6, 'a: {mac: "52:54:00:00:00:10", mtu: 67}', "expected 68 to 65535 bytes"),
-        (6, 'a: {mac: "52:54:00:00:00:10", mtu: 65536}', "expected 68 to 65535 bytes"),
+        (6, 'a: {mac: "52:54:00:00:00:10", mtu: 67}', "expected bytes from 68 to 65535"),
+        (6, 'a: {mac: "52:54:00:00:00:10", mtu: 65536}', "expected bytes from 68 to 65535"),
         (
             6,
             'a: {mac: "52:54:00:00:00:10", mtu: 1279, addresses: "fd00::1/64"}',

@@ -186,11 +186,11 @@ NODE = 'nodes:\n  n0: {{mac: "52:54:00:00:00:01", ip: 10.0.0.1, {}}}\n'
         ("bmc: ipmi", "n0: bmc: expected a mapping, found text"),
         (
             "bmc: {driver: ipmi, address: 10.1.0.1, port: 70000}",
-            "bmc.port: the port 70000 does not exist",
+            "bmc.port: expected a port number from 1 to 65535, found 70000",
         ),
         (
             "bmc: {driver: ipmi, address: 10.1.0.1, port: '623'}",
-            "bmc.port: expected a port number, found text",
+            "bmc.port: expected a port number from 1 to 65535, found text",
         ),
         ("bmc: {driver: ipmi, address: 'https://10.1.0.1'}", "is a URL, and the driver is ipmi"),
         ("bmc: {driver: ipmi, address: 10.1.0.1, cipher_suite: 99}", "bmc.cipher_suite: expected"),

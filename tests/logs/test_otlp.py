@@ -16,9 +16,9 @@ from layercake.base.secrets import Vault
 from layercake.features.access.audit import Audit
 from layercake.features.logs import entry, sender
 from layercake.features.logs.entry import Entry, Waiting, plain
-from layercake.features.logs.settings import secret, to
+from layercake.features.logs.settings import OF_LOGS, to
 from layercake.features.logs.sources import Pieces
-from layercake.moduleapi.fields import Mistake
+from layercake.moduleapi.fields import Mistake, secret_name
 from layercake.moduleapi.module import Role
 from tests.logs.conftest import Sending
 from tests.support.collectors import Otlp, until
@@ -167,9 +167,9 @@ def test_addresses_that_are_refused(address: str) -> None:
 
 
 def test_a_secret_is_a_name() -> None:
-    assert secret("key") == "key"
+    assert secret_name(OF_LOGS)("key") == "key"
     with pytest.raises(Mistake):
-        secret("../../etc/shadow")
+        secret_name(OF_LOGS)("../../etc/shadow")
 
 
 class Heard(logging.Handler):

@@ -19,7 +19,7 @@ import pytest
 
 from layercake.features.releases.record import (
     STEPS,
-    Erased,
+    ErasedDisk,
     Release,
     abandoned,
     began,
@@ -33,7 +33,7 @@ from layercake.fleet.store import Store
 from layercake.kraken.errors import NotFound, Refused
 
 T = TypeVar("T")
-DISK = Erased(
+DISK = ErasedDisk(
     model="QEMU NVMe", serial="S1", way="format", seconds=1.5, size=1 << 30, verified=True
 )
 

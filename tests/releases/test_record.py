@@ -12,9 +12,9 @@ from layercake.features.releases.record import (
     MAX_DETAIL,
     PROOF,
     STEPS,
-    Erased,
+    ErasedDisk,
     Release,
-    Step,
+    ReleaseStep,
     Witness,
     abandoned,
     began,
@@ -27,7 +27,7 @@ from layercake.features.releases.views import release_view
 from layercake.kraken.errors import Refused
 
 NEW = Release(id="r1", node="n1", by="ann", asked=100.0)
-DISK = Erased(model="M", serial="S", way="format", seconds=1.5, size=7, verified=True)
+DISK = ErasedDisk(model="M", serial="S", way="format", seconds=1.5, size=7, verified=True)
 
 
 def after(count: int, release: Release = NEW) -> Release:
@@ -121,9 +121,9 @@ def test_the_steps_come_in_this_order() -> None:
 
 
 def test_a_step_that_is_begun_again_is_counted_and_is_as_new() -> None:
-    assert RUNNING.steps[-1] == Step(name="restart", began=200.0)
+    assert RUNNING.steps[-1] == ReleaseStep(name="restart", began=200.0)
     again = began(retried(FAILED), 300.0)
-    assert again.steps[-1] == Step(name="restart", began=300.0, tries=2)
+    assert again.steps[-1] == ReleaseStep(name="restart", began=300.0, tries=2)
     assert again.steps[:-1] == FAILED.steps[:-1]
     assert began(again, 301.0).steps[-1].tries == 3
     waiting = retried(FAILED).steps[-1]
@@ -137,7 +137,7 @@ def test_a_step_that_is_begun_again_is_counted_and_is_as_new() -> None:
 
 def test_what_an_end_says_is_kept_and_so_are_the_disks() -> None:
     first = ended(RUNNING, "left", 210.0, "x" * 600, [DISK], ["sda: in use"])
-    assert first.steps[-1] == Step(
+    assert first.steps[-1] == ReleaseStep(
         name="restart", began=200.0, ended=210.0, result="left", detail="x" * MAX_DETAIL
     )
     assert MAX_DETAIL == 500 and (first.disks, first.left) == ((DISK,), ("sda: in use",))

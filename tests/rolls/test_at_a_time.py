@@ -14,7 +14,7 @@ from layercake.base.clock import local_moment, parse_moment, show_time
 from layercake.features.access.tokens import Tokens
 from layercake.features.rolls.later.schedule import LATE_S, RollSchedule
 from layercake.features.rolls.manager import Rolls
-from layercake.features.rolls.operations import Ask
+from layercake.features.rolls.operations import RollStart
 from layercake.kraken.errors import InputError, NotFound, Refused
 from tests.support.api import served, token
 from tests.support.rollnodes import Site, a_site
@@ -44,8 +44,8 @@ def at(site: Site, seconds: float = NIGHT) -> str:
 
 
 async def ask(site: Site, nodes: str = "n[0-3]", image: str = "two", seconds: float = NIGHT) -> int:
-    asked = Ask(image, by="ann", batch="2", health_s=0.0, at=at(site, seconds))
-    return (await site.world.ops.rolls.start(nodes, asked)).id
+    asked = RollStart(nodes, image, by="ann", batch="2", health_timeout_s=0.0, at=at(site, seconds))
+    return (await site.world.ops.rolls.start(asked)).id
 
 
 async def pass_time(site: Site, seconds: float) -> None:
@@ -160,7 +160,7 @@ async def test_a_time_that_cannot_be_is_refused_and_nothing_is_kept(
     site: Site, text: str, why: str
 ) -> None:
     with pytest.raises(InputError) as refused:
-        await site.world.ops.rolls.start("n0", Ask("two", by="ann", at=text))
+        await site.world.ops.rolls.start(RollStart("n0", "two", by="ann", at=text))
     assert why in refused.value.message and "\x1b" not in refused.value.message
     with pytest.raises(NotFound):
         site.roll(1)

@@ -21,7 +21,7 @@ from layercake.features.boots.watch import BootSetWatch
 from layercake.features.rolls.facts import Roll
 from layercake.features.rolls.later.schedule import RollSchedule
 from layercake.features.rolls.manager import Rolls
-from layercake.features.rolls.operations import Ask
+from layercake.features.rolls.operations import RollStart
 from layercake.features.slurm.feature import draining
 from layercake.fleet.boots import Boots
 from layercake.fleet.store import Session
@@ -115,7 +115,7 @@ async def begin(
     site: Site, text: str, name: str = "new", agent_only: bool = False, **ask: Any
 ) -> Roll:
     return await site.world.ops.boots.roll(
-        text, Ask(name, by="ann", **{"health_s": 2.0, **ask}), agent_only=agent_only
+        RollStart(text, name, by="ann", **{"health_timeout_s": 2.0, **ask}), agent_only=agent_only
     )
 
 

@@ -174,8 +174,8 @@ async def test_after_image_roll_an_apply_does_not_take_the_rack_back_unasked(sit
     await site.until_over(told["rolls"][0]["id"])
     old = inventory(12, "one").replace("10.1.0.10", "10.1.0.99")
     plan = await site.world.ops.inventory.plan(old, "rack.yaml")
-    assert [(len(b["nodes"]), b["images"], b["to"]) for b in plan["taken_back"]] == [
-        (12, ["two"], ["one"])
+    assert [(len(b.nodes), b.images, b.to) for b in plan["taken_back"]] == [
+        (12, ("two",), ("one",))
     ]
     with pytest.raises(
         Refused, match=r"n\[0-11\]: rolled to two since; this inventory takes them back to one"

@@ -24,7 +24,7 @@ from serviceimages import slurm_container
 from layercake.agents import pki
 from layercake.agents.settings import SyncSettings
 from layercake.features.rolls.facts import NodePhase, Phase
-from layercake.features.rolls.operations import Ask
+from layercake.features.rolls.operations import RollStart
 from layercake.fleet.store import Record
 from layercake.head.head import Head
 from layercake.head.settings import Settings, SlurmSettings
@@ -145,7 +145,7 @@ async def play(directory: Path, namespace: HeadNamespace) -> None:
         site.slurm.submit("n0", JOB)
         await site.until("the prolog says BUSY", lambda: site.record("n0").value("busy") == "BUSY")
         roll = await site.operations.rolls.start(
-            "n0,n1", Ask("slurm-2", None, "", "", 0, 1.0, "rollback", "skip", (), "a test")
+            RollStart("n0,n1", "slurm-2", health_timeout_s=1.0, by="a test")
         )
         await site.until(
             "the idle node is through", lambda: site.stand(roll.id, "n1") is NodePhase.DONE

@@ -38,7 +38,7 @@ def not_described(answer: Any, described: Any, place: str = "") -> list[str]:
                 else [f"{place}.{key}"]
             )
         ]
-    if isinstance(answer, list) and isinstance(described, list):
+    if isinstance(answer, list) and isinstance(described, list | tuple):
         return [
             found
             for a, d in zip(answer, described, strict=True)

@@ -19,7 +19,7 @@ from imageapi.store.store import ImageStore
 from layercake.agents import pki
 from layercake.features.guard.guard import Guard
 from layercake.features.rolls.manager import Rolls
-from layercake.features.rolls.operations import Ask
+from layercake.features.rolls.operations import RollStart
 from layercake.features.webhooks.formats import alerts
 from layercake.fleet.store import Event
 from layercake.head.life import THREAD_S
@@ -98,7 +98,7 @@ class Night:
             file = world.directory / f"{name}.squashfs"
             file.write_bytes(b"hsqs" + name.encode() * 10)
             world.head.part(ImageStore).add(file, name, {"systemd": False})
-        await world.ops.rolls.start(fold(self.rolled), Ask("two", by="ann"))
+        await world.ops.rolls.start(RollStart(fold(self.rolled), "two", by="ann"))
 
     def _hear(self, event: Event) -> None:
         """Gathers what a chat is told, in batches."""

@@ -16,7 +16,7 @@ from layercake.agents.reports import apply_report
 from layercake.features.images.document import ImagesDocument
 from layercake.features.rolls.facts import Roll
 from layercake.features.rolls.manager import Rolls
-from layercake.features.rolls.operations import Ask
+from layercake.features.rolls.operations import RollStart
 from layercake.features.rolls.views import roll_view
 from tests.support.world import World
 
@@ -92,8 +92,10 @@ class Site:
         self.agents = {f"n{i}": Agent(self.world, f"n{i}") for i in range(count)}
         await self.step(2)
 
-    async def start(self, text: str, image: str, **ask: Any) -> Roll:
-        return await self.world.ops.rolls.start(text, Ask(image, by="ann", **ask))
+    async def start(self, text: str, image: str, health_s: Any = 5.0, **ask: Any) -> Roll:
+        return await self.world.ops.rolls.start(
+            RollStart(text, image, by="ann", health_timeout_s=health_s, **ask)
+        )
 
     async def step(self, seconds: int = 1) -> None:
         for _ in range(seconds):

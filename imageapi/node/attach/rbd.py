@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from imageapi.node import child, modules
+from imageapi.node.libc import checked
 from imageapi.spec.attachment import RbdSource
 from layercake.kraken.errors import OperationFailed, Unreachable
 
@@ -100,9 +101,7 @@ def _map(source: RbdSource, key: bytes) -> None:
     number = _ADD_KEY[os.uname().machine]
 
     def write() -> None:
-        if _libc.syscall(number, b"ceph", name, key, len(key), _PROCESS_KEYRING) < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+        checked(_libc.syscall(number, b"ceph", name, key, len(key), _PROCESS_KEYRING))
         os.write(os.open(BUS / "add_single_major", os.O_WRONLY | os.O_CLOEXEC), line)
 
     if code := child.calls(write, MAP_LIMIT):

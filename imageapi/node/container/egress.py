@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from imageapi.node.libc import checked
 from layercake.kraken.errors import OperationFailed
 
 _BPF = {"x86_64": 321, "aarch64": 280}
@@ -222,11 +223,7 @@ def _bpf(command: int, attributes: bytes) -> int:
     call = _BPF.get(os.uname().machine)
     if call is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    done: int = _libc.syscall(call, command, padded, _ATTRIBUTES)
-    if done < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return done
+    return checked(_libc.syscall(call, command, padded, _ATTRIBUTES))
 
 
 def parse_head_ports(data: Mapping[str, Any]) -> HeadPorts:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import threading
 from pathlib import Path
 
 from imageapi.node import mount, tree
+from imageapi.node.libc import checked
 from imageapi.node.mount import CLONE_FS, CLONE_NEWNS, MNT_DETACH, MS_BIND, MS_RDONLY, MS_REC
 from imageapi.spec.privileges import HIDDEN, READ_ONLY
+from layercake.base.scheduling.threads import run_in_thread
 from layercake.kraken.errors import OperationFailed
 
 _OPEN_TREE = 428
@@ -37,22 +38,13 @@ def lock(pid: int, place: Path) -> None:
 
     In a thread, whose mount namespace and root are its own (setns(2)).
     """
-    failed: list[str] = []
-
-    def work() -> None:
-        try:
-            _lock(pid, place)
-        except (OSError, OperationFailed) as error:
-            failed.append(str(error))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    if failed:
+    try:
+        run_in_thread(lambda: _lock(pid, place))
+    except (OSError, OperationFailed) as error:
         raise OperationFailed(
-            f"cannot hide the node's /proc from a container: {failed[0]}",
+            f"cannot hide the node's /proc from a container: {error}",
             hint="user_namespace needs a Linux of 6.3 or later on the node",
-        )
+        ) from None
 
 
 def _lock(pid: int, place: Path) -> None:
@@ -63,13 +55,13 @@ def _lock(pid: int, place: Path) -> None:
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(Path("/proc/thread-self/ns/mnt").open())
         its = stack.enter_context(Path(f"/proc/{pid}/ns/mnt").open())
-        _done(_libc.unshare(CLONE_FS))
-        _done(_libc.setns(its.fileno(), CLONE_NEWNS))
+        checked(_libc.unshare(CLONE_FS))
+        checked(_libc.setns(its.fileno(), CLONE_NEWNS))
         plain = _clone("/proc", stack)
-        _done(_libc.umount2(b"/proc", MNT_DETACH))
+        checked(_libc.umount2(b"/proc", MNT_DETACH))
         mount.mount("none", Path("/"), "", _MS_SHARED)
         peer = _clone("/", stack)
-        _done(_libc.setns(own.fileno(), CLONE_NEWNS))
+        checked(_libc.setns(own.fileno(), CLONE_NEWNS))
         try:
             _attach(plain, proc)
             _cover(proc)
@@ -85,14 +77,14 @@ def _lock(pid: int, place: Path) -> None:
 def _clone(path: str, stack: contextlib.ExitStack) -> int:
     """A copy of what is mounted, as a descriptor that the stack closes."""
     flags = _CLONE | os.O_CLOEXEC
-    made = _done(_libc.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), flags))
+    made = checked(_libc.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), flags))
     stack.callback(os.close, made)
     return made
 
 
 def _attach(mounted: int, target: Path) -> None:
     path = os.fsencode(target)
-    _done(_libc.syscall(_MOVE_MOUNT, mounted, b"", _AT_FDCWD, path, _FROM_EMPTY))
+    checked(_libc.syscall(_MOVE_MOUNT, mounted, b"", _AT_FDCWD, path, _FROM_EMPTY))
 
 
 def _cover(proc: Path) -> None:
@@ -107,10 +99,3 @@ def _cover(proc: Path) -> None:
             mount.mount("tmpfs", path, "tmpfs", MS_RDONLY, "size=0k")
         else:
             mount.mount("/dev/null", path, "", MS_BIND)
-
-
-def _done(result: int) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return result

@@ -41,11 +41,6 @@ def alive(process: Process) -> bool:
     return process.pid > 0 and start_time(process.pid) == process.started != 0
 
 
-def catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal (SigCgt of proc(5))."""
-    return _in_masks(pid, number, "SigCgt:")[0]
-
-
 def _in_masks(pid: int, number: int, *masks: str) -> tuple[bool, ...]:
     """Whether a signal is in each of these masks of a process (proc(5)); in none of one that is
     gone."""

@@ -84,7 +84,6 @@ class Runtime:
         *,
         parent: str = "layercake",
         console: str = "/dev/console",
-        crun: str = "crun",
         exits: Path | None = None,
         head_ports: Callable[[], egress.HeadPorts] = egress.HeadPorts,
     ) -> None:
@@ -93,7 +92,6 @@ class Runtime:
         self.exits = exits or run / "exits"
         self.parent = parent
         self.console = console if Path(console).exists() else ""
-        self.crun = crun
         self.head_ports = head_ports
 
     def bundle(self, instance: str) -> Path:
@@ -122,13 +120,7 @@ class Runtime:
         """Runs crun; returns its exit status and its error text."""
         log = self.run / "crun.log"
         log.unlink(missing_ok=True)
-        command = [
-            self.crun,
-            f"--root={self.state}",
-            f"--log={log}",
-            "--log-format=text",
-            *arguments,
-        ]
+        command = ["crun", f"--root={self.state}", f"--log={log}", "--log-format=text", *arguments]
         out = subprocess.DEVNULL if output is None else output
         try:
             done = subprocess.run(
@@ -136,7 +128,7 @@ class Runtime:
             )
         except FileNotFoundError:
             raise OperationFailed(
-                f"cannot run {self.crun}: it is not installed", hint="apt-get install crun"
+                "cannot run crun: it is not installed", hint="apt-get install crun"
             ) from None
         except subprocess.TimeoutExpired:
             raise OperationFailed(
@@ -321,7 +313,7 @@ class Runtime:
     def journal(self, instance: str, lines: int) -> str:
         """The last lines of a systemd container's journal, "" if it has none."""
         command = [
-            self.crun,
+            "crun",
             f"--root={self.state}",
             "exec",
             instance,

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from layercake.base.text import first_few
+
 _FAILED = "== failed"
 _JOBS = "== jobs"
 _SCRIPT = f"""
@@ -34,7 +36,7 @@ def verdict(answer: str, allowed: Collection[str]) -> tuple[bool, str]:
     lines = answer.splitlines()
     state = lines[0].strip() if lines else ""
     failed = [unit for unit in _units(lines, _FAILED) if unit not in allowed]
-    units = f"failed units: {_some(failed)}" if failed else ""
+    units = f"failed units: {first_few(failed, NAMED)}" if failed else ""
     if state == "running":
         return True, ""
     if state == "degraded":
@@ -43,7 +45,7 @@ def verdict(answer: str, allowed: Collection[str]) -> tuple[bool, str]:
         return False, f"systemd is {state}" + (f", {units}" if units else "")
     if state not in _EARLY and _NO_BUS not in state:
         return False, f"systemd does not answer: {state[:200]}"
-    waits = f": waiting for {_some(_waited_for(lines))}" if _waited_for(lines) else ""
+    waits = f": waiting for {first_few(_waited_for(lines), NAMED)}" if _waited_for(lines) else ""
     return False, f"systemd has not finished starting{waits}" + (f"; {units}" if units else "")
 
 
@@ -66,8 +68,3 @@ def _waited_for(lines: Sequence[str]) -> list[str]:
     return [unit for _, unit, _, state in jobs if state == "running"] or [
         unit for _, unit, _, _ in jobs
     ]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,24 @@ class Scheduling:
         os.sched_setaffinity(thread, self.cores)
         os.sched_setscheduler(thread, self.policy, os.sched_param(self.priority))
         os.setpriority(os.PRIO_PROCESS, thread, self.nice)
+
+
+def run_in_thread(work: Callable[[], None]) -> None:
+    """Does something in a thread of its own, with which what it has of its own ends: namespaces, a
+    root, the user of its files. Raises what `work` raises."""
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 (it is raised in the caller's thread)
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
 
 
 def apply_to_threads(main: Scheduling, others: Scheduling) -> None:

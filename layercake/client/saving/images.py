@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from layercake.base.text import grouped
 from layercake.client.saving.files import write
 from layercake.inventory.problems import Mark, Problems
 from layercake.inventory.ranges import fold, names_of
@@ -143,11 +144,11 @@ def _users(
     sources: Mapping[str, _Source | None], nodes: Collection[str]
 ) -> dict[Mark | None, list[str]]:
     """The rolled nodes by the place that their images come from."""
-    users: dict[Mark | None, list[str]] = {}
-    for name, source in sources.items():
-        if name in nodes:
-            users.setdefault(source.listing.mark if source is not None else None, []).append(name)
-    return users
+    return grouped(
+        (source.listing.mark if source is not None else None, name)
+        for name, source in sources.items()
+        if name in nodes
+    )
 
 
 def _check(

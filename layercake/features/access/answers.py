@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-
-class RecordShown(msgspec.Struct):
-    """A change, who asked for it, and what became of it. `status` 0: cut off; null: nobody
-    knows."""
-
-    id: int
-    at: float
-    by: str
-    kind: str
-    token: str
-    role: str
-    scope: list[str] | None
-    address: str
-    program: str
-    request: str
-    asked: dict[str, Any]
-    status: int | None
-    error: str
-    site: str
+from layercake.features.access.audit import AuditRecord
 
 
 class AuditList(msgspec.Struct):
     """Records, oldest first."""
 
-    audit: list[RecordShown]
+    audit: list[AuditRecord]
 
 
 class TokenShown(msgspec.Struct):

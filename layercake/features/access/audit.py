@@ -35,7 +35,7 @@ MOST = 50
 ERROR = 500
 
 
-class Entry(msgspec.Struct, frozen=True):
+class AuditRecord(msgspec.Struct, frozen=True):
     """A record. `at` is seconds since the epoch; `site` the name of the site, as the settings had
     it then; `kind` how `by` is known (Caller); `scope` the
     groups, null for the whole site. `request` is method and path, `asked` what came with it; of a
@@ -151,7 +151,7 @@ class Audit:
             lambda db: db.execute("UPDATE audit SET status = ?, error = ? WHERE id = ?", values),
         )
 
-    async def read(self, after: int, since: float, limit: int) -> list[Entry]:
+    async def read(self, after: int, since: float, limit: int) -> list[AuditRecord]:
         """The records with a higher number than `after` and from `since` on, oldest first. Raises
         OperationFailed."""
         query = (
@@ -164,7 +164,7 @@ class Audit:
         return [
             msgspec.convert(
                 {"id": i, "at": at, "status": status, "error": error or "", **json.loads(data)},
-                Entry,
+                AuditRecord,
             )
             for i, at, data, status, error in rows
         ]

@@ -52,7 +52,7 @@ class AuthorityChanges:
         authority = self._authority
         behind, sets = self._behind() if authority.changing else ([], [])
         return {
-            "certificates": [age._asdict() for age in authority.ages()],
+            "certificates": authority.ages(),
             "changing": authority.changing,
             "nodes": behind,
             "boot_sets": sets,

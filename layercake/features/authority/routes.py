@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.answers import Names
+from layercake.api.answers import Names, NodesRequest
 from layercake.api.route import CALLER, Reach, route
 from layercake.features.authority.answers import AuthorityShown
 from layercake.features.authority.operations import AuthorityChanges
@@ -20,13 +20,6 @@ class AuthorityRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     by: str = ""
     force: bool = False
-
-
-class RevokeRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Whose sessions end, and who asks."""
-
-    range: str
-    by: str = ""
 
 
 class AuthorityRoutes:
@@ -67,7 +60,7 @@ class AuthorityRoutes:
         """End the replacement of the authority."""
         return await self._authority.finish(request[CALLER].by(body.by), body.force)
 
-    @route("POST", "/v1/nodes/revoke", Role.ADMIN, Reach.RANGE, body=RevokeRequest, returns=Names)
-    async def revoke(self, request: web.Request, body: RevokeRequest) -> Any:
+    @route("POST", "/v1/nodes/revoke", Role.ADMIN, Reach.RANGE, body=NodesRequest, returns=Names)
+    async def revoke(self, request: web.Request, body: NodesRequest) -> Any:
         """End the sessions of nodes; they are left alone until cleared."""
         return {"nodes": await self._authority.revoke(body.range, request[CALLER].by(body.by))}

@@ -10,13 +10,14 @@ from functools import partial
 import msgspec
 
 from layercake.api.caller import said_by
+from layercake.base.text import first_few
 from layercake.features.boots.boot_sets import DOCUMENT, OF_PROFILES, BootSets
 from layercake.features.boots.views import Use
 from layercake.features.guard.guard import Guard
 from layercake.features.rolls.facts import Kind, Roll
 from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.operations import (
-    Ask,
+    RollStart,
     plan_of,
     stages_of,
     starts_at,
@@ -65,22 +66,21 @@ class BootSetChanges:
     def all(self) -> list[Use]:
         """All sets, newest first, with who uses them."""
         known = self._boots
-        uses = []
         of = [
             (r.name, known.of(r.boots, r.node.profile, r.node.arch), r.boots) for r in self._store
         ]
-        for found in known.all():
-            uses.append(
-                Use(
-                    found,
-                    found.name == known.default,
-                    found.name in known.of_profiles.values(),
-                    known.trouble(found.name),
-                    sorted(n for n, wanted, _ in of if wanted == found.name),
-                    sorted(n for n, _, b in of if b.runs == found.name),
-                    sorted(n for n, _, b in of if b.agent_runs == found.name),
-                )
+        uses = [
+            Use(
+                found,
+                found.name == known.default,
+                found.name in known.of_profiles.values(),
+                known.trouble(found.name),
+                sorted(n for n, wanted, _ in of if wanted == found.name),
+                sorted(n for n, _, b in of if b.runs == found.name),
+                sorted(n for n, _, b in of if b.agent_runs == found.name),
             )
+            for found in known.all()
+        ]
         return uses
 
     async def choose(self, name: str, by: str, *, of_profile: bool = False) -> list[str]:
@@ -167,22 +167,22 @@ class BootSetChanges:
         if roll is not None:
             raise Refused(f"cannot remove boot set {name}: roll {roll.id} needs it")
 
-    async def roll(self, text: str, ask: Ask, *, agent_only: bool) -> Roll:
-        """Takes nodes to a boot set (`ask.image`): each is started anew; or only their agents, in
+    async def roll(self, asked: RollStart, *, agent_only: bool) -> Roll:
+        """Takes nodes to a boot set (`asked.image`): each is started anew; or only their agents, in
         place; or has that begin later. Raises NotFound, InputError and Refused; nothing has changed
         then."""
         kind = Kind.AGENT if agent_only else Kind.BOOT
-        starts = starts_at(ask.at, self._store.wall())
+        starts = starts_at(asked.at, self._store.wall())
         async with self._desire.transaction(revises=False) as transaction:
-            records = self._store.select(text)
-            found = self._boots.get(ask.image)
+            records = self._store.select(asked.range)
+            found = self._boots.get(asked.image)
             self._check(found, records, kind)
-            stages, names = stages_of(records, ask.stages)
+            stages, names = stages_of(records, tuple(asked.stages))
             plan = msgspec.structs.replace(
-                with_batches(plan_of(ask), records, self._table.settings),
+                with_batches(plan_of(asked), records, self._table.settings),
                 switch_s=AGENT_S if agent_only else BOOT_S,
             )
-            terms = Terms(plan, said_by(ask.by), stages, names, starts=starts)
+            terms = Terms(plan, said_by(asked.by), stages, names, starts=starts)
             if starts is not None:
                 boots = (found.name,)
                 return self._rolls.schedule(
@@ -239,7 +239,7 @@ class BootSetChanges:
         other = [r.name for r in records if pythons.get(r.boots.runs, found.python) != found.python]
         if other:
             raise Refused(
-                f"cannot replace the agent of {_some(other)}: it runs another Python than "
+                f"cannot replace the agent of {first_few(other, 10)}: it runs another Python than "
                 f"{found.python}, which that of "
                 f"{found.name} is for",
                 hint=f"boot them: `layercake boot roll RANGE {found.name}`",
@@ -247,9 +247,8 @@ class BootSetChanges:
         fixed = [r.name for r in records if r.value("run") == "SYNC" and not r.boots.agent_runs]
         if fixed:
             raise Refused(
-                f"cannot replace the agent of {_some(fixed)}: it is of a version that cannot be "
-                "replaced "
-                "while it runs",
+                f"cannot replace the agent of {first_few(fixed, 10)}: it is of a version "
+                "that cannot be replaced while it runs",
                 hint=f"boot them: `layercake boot roll RANGE {found.name}`",
             )
 
@@ -259,13 +258,8 @@ def _check_architecture(found: BootSet, records: Sequence[Record], what: str) ->
     other = [r.name for r in records if r.node.arch != found.architecture]
     if other:
         raise Refused(
-            f"cannot {what} {_some(other)} with {found.name}: the boot set is for "
+            f"cannot {what} {first_few(other, 10)} with {found.name}: the boot set is for "
             f"{found.architecture}, "
             "and by the inventory these are not",
             hint="`layercake profile list` says what is for which machines",
         )
-
-
-def _some(names: list[str]) -> str:
-    """At most ten of them, and how many more."""
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

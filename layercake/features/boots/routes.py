@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from layercake.api.route import CALLER, Reach, route
 from layercake.features.boots.answers import (
@@ -19,7 +20,7 @@ from layercake.features.boots.boot_sets import BootSets
 from layercake.features.boots.operations import BootSetChanges
 from layercake.features.boots.views import boot_set_view, boots_view
 from layercake.features.rolls.answers import OneRoll
-from layercake.features.rolls.routes import RollStart, ask_of
+from layercake.features.rolls.operations import RollStart
 from layercake.features.rolls.views import roll_view
 from layercake.fleet.store import Store
 from layercake.moduleapi.module import Role
@@ -93,6 +94,6 @@ class BootSetRoutes:
     async def roll(self, request: web.Request, body: BootRoll) -> Any:
         """Roll nodes to a boot set, or their agents in place."""
         begun = await self._boots.roll(
-            body.range, ask_of(request, body), agent_only=body.agent_only
+            replace(body, by=request[CALLER].by(body.by)), agent_only=body.agent_only
         )
         return {"roll": roll_view(begun, self._store, "none")}

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from layercake.base.secrets import OF_FILES, SecretRef, Vault
+from layercake.base.text import grouped
 from layercake.features.files import given, sources
 from layercake.features.files.entry import Entry
 from layercake.features.files.hostkeys import DOCUMENTS as HOST_KEYS
@@ -357,10 +358,7 @@ def _site(rows: Sequence[tuple[str, str, str, tuple[str, ...]]]) -> tuple[str, d
         {"name": name, "fqdn": fqdn, "ip": ip, "groups": list(groups)}
         for name, fqdn, ip, groups in sorted(rows)
     ]
-    groups: dict[str, list[str]] = {}
-    for name, _, _, its in sorted(rows):
-        for group in its:
-            groups.setdefault(group, []).append(name)
+    groups = grouped((group, name) for name, _, _, its in sorted(rows) for group in its)
     facts = {"nodes": nodes, "groups": groups}
     return hashlib.blake2b(msgspec.msgpack.encode(facts), digest_size=12).hexdigest(), facts
 

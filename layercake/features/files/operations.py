@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from layercake.base.text import first_few
 from layercake.features.files import sources
 from layercake.features.files.entry import Entry
 from layercake.features.files.inventory import Files
@@ -160,11 +161,10 @@ class FileChanges:
             key, data = self._files.sources.document(wanted.by_path)
             transaction.documents[key] = lambda: data
             transaction.after(lambda: self._files.sources.use(wanted.by_path))
-            more = f", and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
             transaction.event(
                 None,
                 events.FILES_CHANGED,
-                f"files by {by}: {', '.join(changed[:NAMED])}{more}",
+                f"files by {by}: {first_few(changed, NAMED)}",
                 data={"sources": changed[:NAMED]},
             )
         return changed

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-
-class StopShown(msgspec.Struct):
-    """A freeze or maintenance; times are seconds since the epoch, `until` null is until it is
-    ended."""
-
-    reason: str
-    by: str
-    since: float
-    until: float | None
-    ended: float | None
-    ended_by: str
+from layercake.fleet.guard_state import Stop
 
 
 class OutageShown(msgspec.Struct):
@@ -43,14 +33,14 @@ class BootsShown(msgspec.Struct):
 class GuardShown(msgspec.Struct):
     """The freeze of the site, outages, and how many nodes wait or are silent."""
 
-    frozen: StopShown | None
+    frozen: Stop | None
     outages: list[OutageShown]
     waiting: int
     silent: int
     boots: BootsShown
 
 
-class Maintenance(StopShown, kw_only=True):
+class Maintenance(Stop, frozen=True, kw_only=True):
     """The maintenance of a node."""
 
     node: str

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from layercake.base.clock import Clock
+from layercake.base.text import first_few
 from layercake.features.guard.members import Members
 from layercake.features.guard.outage import Outages, Whole, when
 from layercake.features.guard.settings import GuardSettings
@@ -456,10 +457,9 @@ class Guard:
         frozen."""
         frozen = [r for r in records if (self.freeze or r.care.freeze or r.held) is not None]
         if frozen:
-            more = f" and {len(frozen) - 10} more" if len(frozen) > 10 else ""
-            names = ", ".join(r.name for r in frozen[:10])
+            names = [r.name for r in frozen]
             raise Refused(
-                f"cannot {what} {names}{more}: {self.stopped(frozen[0])}",
+                f"cannot {what} {first_few(names, 10)}: {self.stopped(frozen[0])}",
                 hint="`layercake thaw` ends a freeze; see `layercake node release --show RANGE`",
             )
 

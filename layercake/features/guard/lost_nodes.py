@@ -11,6 +11,7 @@ from layercake.fleet.engine import Engine
 from layercake.fleet.store import Record
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import LayercakeError
+from layercake.moduleapi.event_loop.tasks import cancel_all
 from layercake.modules.calls import AskModule
 from layercake.modules.manual_power import ManualPower
 
@@ -56,6 +57,4 @@ class LostNodes:
 
     async def stop(self) -> None:
         """Ends the questions that are under way."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.answers import Names
+from layercake.api.answers import Names, NodesRequest
 from layercake.api.route import CALLER, RANGE, Reach, route
 from layercake.features.guard.answers import Domain, GuardShown, MaintenanceEnded, MaintenanceList
 from layercake.features.guard.guard import Guard
@@ -37,13 +37,6 @@ class MaintenanceRequest(msgspec.Struct, forbid_unknown_fields=True):
     range: str
     reason: str
     seconds: float | None = None
-    by: str = ""
-
-
-class CareRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Nodes, and who asks."""
-
-    range: str
     by: str = ""
 
 
@@ -113,20 +106,20 @@ class GuardRoutes:
         "/v1/maintenance/end",
         Role.OPERATOR,
         Reach.RANGE,
-        body=CareRequest,
+        body=NodesRequest,
         returns=MaintenanceEnded,
     )
-    async def end(self, request: web.Request, body: CareRequest) -> Any:
+    async def end(self, request: web.Request, body: NodesRequest) -> Any:
         """End the maintenance of nodes."""
         return await self._care.end(body.range, request[CALLER].by(body.by))
 
-    @route("POST", "/v1/nodes/take", Role.OPERATOR, Reach.RANGE, body=CareRequest, returns=Names)
-    async def adopt(self, request: web.Request, body: CareRequest) -> Any:
+    @route("POST", "/v1/nodes/take", Role.OPERATOR, Reach.RANGE, body=NodesRequest, returns=Names)
+    async def adopt(self, request: web.Request, body: NodesRequest) -> Any:
         """Take over machines that were found running."""
         return {"nodes": await self._care.adopt(body.range, request[CALLER].by(body.by))}
 
-    @route("POST", "/v1/nodes/remedy", Role.OPERATOR, Reach.RANGE, body=CareRequest, returns=Names)
-    async def release(self, request: web.Request, body: CareRequest) -> Any:
+    @route("POST", "/v1/nodes/remedy", Role.OPERATOR, Reach.RANGE, body=NodesRequest, returns=Names)
+    async def release(self, request: web.Request, body: NodesRequest) -> Any:
         """Let silent nodes be started anew."""
         return {"nodes": await self._care.release(body.range, request[CALLER].by(body.by))}
 

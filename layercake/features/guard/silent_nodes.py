@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from layercake.base.clock import Clock
 from layercake.features.guard.witness import Findings, Witnesses
 from layercake.fleet.store import Record
+from layercake.moduleapi.event_loop.tasks import cancel_all
 
 
 class SilentNodes:
@@ -69,7 +70,4 @@ class SilentNodes:
 
     async def stop(self) -> None:
         """Asks nobody any more."""
-        tasks = list(self.asking.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(self.asking.values())

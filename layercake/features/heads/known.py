@@ -40,10 +40,7 @@ def forget_heads(path: Path) -> None:
     """A database, which no other head writes, is that of a head that is alone: it is of no log any
     more, and the other heads of before are gone. Raises sqlite3.Error."""
     changes.forget_place(path)
-    with contextlib.closing(sqlite3.connect(path, timeout=10.0)) as db:
-        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'documents'").fetchone():
-            db.execute("DELETE FROM documents WHERE key = ?", (DOCUMENT,))
-            db.commit()
+    changes.delete_row(path, "documents", DOCUMENT)
 
 
 def raise_epoch(path: Path) -> None:

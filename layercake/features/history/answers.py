@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from layercake.features.inventory.answers import ChangeShown, InventoryPlan
-
-
-class ChangeLogged(msgspec.Struct):
-    """A change that was accepted: its revision, when (seconds since the epoch), who asked, what it
-    is and why it was asked for. Administrators of the whole site see how it was asked for, by which
-    token and from where. `nodes` are those of the caller, or of the range, that it changed; empty
-    without either."""
-
-    revision: str
-    at: float
-    by: str
-    what: str
-    why: str
-    how: str
-    token: str
-    address: str
-    nodes: list[str] = []
+from layercake.features.history.messages import ChangeLogged
+from layercake.features.inventory.answers import InventoryPlan
+from layercake.inventory.changes import Change
 
 
 class ChangeLog(msgspec.Struct):
@@ -42,8 +27,8 @@ class InventoryDiff(msgspec.Struct):
 
     before: str
     after: str
-    changes: list[ChangeShown]
-    networks: list[ChangeShown]
+    changes: list[Change]
+    networks: list[Change]
 
 
 class LineBlamed(msgspec.Struct):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from layercake.base.text import first_few, grouped
 from layercake.features.history.normal import Fields
 from layercake.inventory.ranges import fold
 
@@ -37,8 +38,11 @@ class Told(msgspec.Struct, frozen=True):
     what: str = ""
 
 
-class Logged(msgspec.Struct):
-    """A commit as it is read."""
+class ChangeLogged(msgspec.Struct):
+    """A change that was accepted, as its commit has it: its revision, when (seconds since the
+    epoch), who asked, what it is and why it was asked for. Administrators of the whole site see how
+    it was asked for, by which token and from where. `nodes` are those of the caller, or of the
+    range, that it changed; empty without either."""
 
     revision: str
     at: float
@@ -70,7 +74,7 @@ def message(told: Told, what: str, number: int) -> str:
     return "\n".join(lines + [f"{key}{value}" for key, value in trailers if value])
 
 
-def read(revision: str, at: str, by: str, body: str) -> Logged:
+def read(revision: str, at: str, by: str, body: str) -> ChangeLogged:
     """A commit out of its parts."""
     lines = body.strip("\n").split("\n")
     end = max((i for i, line in enumerate(lines) if not line), default=0)
@@ -81,7 +85,7 @@ def read(revision: str, at: str, by: str, body: str) -> Logged:
                 trailers[key] = line.removeprefix(key)
     why = " ".join(line for line in lines[1:end] if line)
     how, token, address = trailers.values()
-    return Logged(revision, float(at), by, lines[0], why, how, token, address)
+    return ChangeLogged(revision, float(at), by, lines[0], why, how, token, address)
 
 
 def number_of(body: str) -> int:
@@ -96,9 +100,7 @@ def subject(
 ) -> str:
     """What a change does, in a line: of each node before and after. Of values only a state is
     named: a command line may hold what not everybody may read."""
-    does: dict[str, list[str]] = {}
-    for name, (before, after) in nodes.items():
-        does.setdefault(_verb(before, after), []).append(name)
+    does = grouped((_verb(before, after), name) for name, (before, after) in nodes.items())
     words = [f"{verb} {_names(names)}" for verb, names in does.items()]
     changed = sorted(networks)
     if changed:
@@ -116,8 +118,7 @@ def _verb(before: Fields | None, after: Fields | None) -> str:
     if keys == ["held"]:
         return "hold for release:" if "held" in after else "released:"
     names = list(dict.fromkeys(key.partition(".")[0] for key in keys)) if len(keys) > 1 else keys
-    more = f" and {len(names) - _MOST_FIELDS} more" if len(names) > _MOST_FIELDS else ""
-    return f"change {', '.join(names[:_MOST_FIELDS])}{more} of"
+    return f"change {first_few(names, _MOST_FIELDS)} of"
 
 
 def _names(names: list[str]) -> str:

@@ -53,7 +53,7 @@ def log(repository: Repository, options: Options) -> list[dict[str, Any]]:
 
 def _changes(
     repository: Repository, start: str, limit: int, paths: Sequence[str]
-) -> Iterator[messages.Logged]:
+) -> Iterator[messages.ChangeLogged]:
     """The changes from one on back, of a few files or of all; of many files git would look for each
     of them in each change."""
     if len(paths) <= MOST_PATHS:
@@ -72,7 +72,7 @@ def _changes(
 
 def _page(
     repository: Repository, start: str, paths: Sequence[str], skipped: int, most: int
-) -> list[messages.Logged]:
+) -> list[messages.ChangeLogged]:
     # A node that was renamed is followed: its entry is the same, to the letter.
     followed = len(paths) == 1 and paths[0].endswith(normal.SUFFIX)
     renames = ("--follow", "-M100%") if followed else ("--no-renames",)

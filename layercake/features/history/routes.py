@@ -23,6 +23,7 @@ from layercake.features.history.operations import PastInventories
 from layercake.features.history.reading import MOST_LOGGED
 from layercake.features.inventory.answers import Applied
 from layercake.features.inventory.new_inventory import Consent
+from layercake.features.inventory.routes import ChangeRequest
 from layercake.kraken.errors import NotFound
 from layercake.moduleapi.module import Role
 
@@ -44,16 +45,13 @@ class RevertAsk(msgspec.Struct, forbid_unknown_fields=True):
     moved: str = ""
 
 
-class RevertRequest(RevertAsk):
+class RevertRequest(ChangeRequest, forbid_unknown_fields=True, kw_only=True):
     """The same, to be done; for the rest see ApplyRequest."""
 
+    revision: str
+    moved: str = ""
     digest: str | None = None
     allow_remove: bool = False
-    take_back: bool = False
-    at_once: bool = False
-    confirm_secrets: bool = False
-    by: str = ""
-    reason: str = ""
 
 
 class HistoryRoutes:

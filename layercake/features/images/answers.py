@@ -6,15 +6,8 @@ from typing import Any
 
 import msgspec
 
+from imageapi.store.store import Version
 from layercake.features.rolls.answers import PassedOver, RollBegun
-
-
-class VersionShown(msgspec.Struct):
-    """What an image's name pointed to. `created` is seconds since the epoch."""
-
-    digest: str
-    size: int
-    created: float
 
 
 class ImageOfStore(msgspec.Struct):
@@ -26,7 +19,7 @@ class ImageOfStore(msgspec.Struct):
     size: int
     created: float
     container: dict[str, Any]
-    history: list[VersionShown]
+    history: list[Version]
     systemd: bool
     privileges: list[str]
     used_by: list[str]
@@ -72,7 +65,7 @@ class ImageRoll(msgspec.Struct):
     passed_over: list[PassedOver]
 
 
-class KeptVersion(VersionShown):
+class KeptVersion(Version, frozen=True):
     """A version, whether its content is still there, and who wants it."""
 
     kept: bool

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from layercake.base.text import grouped
 from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
 from layercake.client.confirm import confirm_images, current_user
 from layercake.client.http import LONG_S, path_segment
@@ -399,10 +400,7 @@ def _roll(app: App, asked: Mapping[str, Any], timeout: float | None) -> Answer:
 
 def _note_passed_over(app: App, rows: Sequence[Mapping[str, str]]) -> None:
     """Says which nodes keep their images, and why: those with the same reason together."""
-    by_reason: dict[str, list[str]] = {}
-    for row in rows:
-        by_reason.setdefault(row["why"], []).append(row["node"])
-    for why, names in by_reason.items():
+    for why, names in grouped((row["why"], row["node"]) for row in rows).items():
         app.out.note(f"{fold(names)}: passed over, {why}")
 
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from layercake.api.answers import Values
 from layercake.features.files.answers import SourceChange
+from layercake.features.inventory.new_inventory import TakenBack
 from layercake.features.rolls.answers import PassedOver, PlannedRoll, RollBegun
-
-
-class ChangeShown(msgspec.Struct):
-    """What changes of a node, or of a network under `networks`: by field what it was and what it
-    will be."""
-
-    node: str
-    action: Literal["add", "change", "remove"]
-    fields: dict[str, tuple[Any, Any]]
+from layercake.inventory.changes import Change
+from layercake.inventory.problems import Problem
 
 
 class NodePlan(msgspec.Struct):
@@ -31,24 +25,6 @@ class NodePlan(msgspec.Struct):
     to: Values
     blocked: str | None
     at_boot: list[str]
-
-
-class ProblemShown(msgspec.Struct):
-    """Something in a file, and its place."""
-
-    file: str
-    line: int
-    column: int
-    message: str
-    hint: str
-
-
-class TakenBack(msgspec.Struct):
-    """Nodes whose images, brought by a roll, are taken back."""
-
-    nodes: list[str]
-    images: list[str]
-    to: list[str]
 
 
 class SentElsewhere(msgspec.Struct):
@@ -148,11 +124,11 @@ class NameList(msgspec.Struct):
 class InventoryPlan(msgspec.Struct):
     """What applying an inventory would do."""
 
-    changes: list[ChangeShown]
-    networks: list[ChangeShown]
+    changes: list[Change]
+    networks: list[Change]
     plans: list[NodePlan]
     digest: str
-    warnings: list[ProblemShown]
+    warnings: list[Problem]
     secrets: list[SentElsewhere]
     rolls: list[PlannedRoll]
     at_once: list[str]

@@ -52,9 +52,6 @@ class TakenBack:
             f"them back to {listed(self.to)}"
         )
 
-    def to_record(self) -> dict[str, Any]:
-        return {"nodes": list(self.nodes), "images": list(self.images), "to": list(self.to)}
-
 
 @dataclass(frozen=True, slots=True)
 class NewInventory:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from layercake.api.caller import said_by
+from layercake.base.text import first_few
 from layercake.features.files import operations as files_of
 from layercake.features.files.operations import FileChanges, Wanted
 from layercake.features.inventory import secret_warnings as secrets
@@ -117,12 +119,12 @@ class InventoryChanges:
             "plans": plans,
             "digest": digest_of(revision, identity, wanted),
             "networks": [c.to_record() for c in self._means.networks.changes(new.networks)],
-            "warnings": [warning.to_record() for warning in warnings],
+            "warnings": [asdict(warning) for warning in warnings],
             "secrets": await self._sent_elsewhere(changes, new),
             "rolls": [move.to_record() for move in rolls],
             "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
             "passed_over": list(passed_over.values()),
-            "taken_back": [b.to_record() for b in await self._taken_back(changes, new)],
+            "taken_back": await self._taken_back(changes, new),
             "files": files,
         }
 
@@ -389,12 +391,11 @@ class InventoryChanges:
         found = self._means.networks.changes(new.networks)
         if not found:
             return []
-        said = ", ".join(f"{change.node} ({_SAID[change.action]})" for change in found[:NAMED])
-        more = f", and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        said = [f"{change.node} ({_SAID[change.action]})" for change in found]
         transaction.event(
             None,
             events.INVENTORY_NETWORKS,
-            f"networks by {by}: {said}{more}",
+            f"networks by {by}: {first_few(said, NAMED)}",
             data={"networks": [c.node for c in found]},
         )
         self._means.networks.replace(transaction, new.networks)

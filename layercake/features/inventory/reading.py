@@ -12,8 +12,7 @@ from __future__ import annotations
 import gc
 import importlib
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 
@@ -63,9 +62,9 @@ class Answer(msgspec.Struct, frozen=True):
 
     nodes: list[msgspec.Raw] = []
     removed: list[str] = []
-    warnings: list[dict[str, Any]] = []
+    warnings: list[Problem] = []
     networks: dict[str, Network] = {}
-    mistakes: list[dict[str, Any]] = []
+    mistakes: list[Problem] = []
     error: str = ""
     hint: str = ""
 
@@ -136,7 +135,7 @@ def answer(question: Question, remembered: Remembered | None = None) -> Answer:
             cache=None if question.document else remembered.entries,
         )
     except InventoryErrors as errors:
-        return Answer(mistakes=problem_records(errors.problems))
+        return Answer(mistakes=first_of(errors.problems))
     except InputError as error:
         return Answer(error=error.message, hint=error.hint)
     marks = question.marks
@@ -144,7 +143,7 @@ def answer(question: Question, remembered: Remembered | None = None) -> Answer:
     return Answer(
         [msgspec.Raw(data) for name, (_, data, mark) in records.items() if marks.get(name) != mark],
         [name for name in marks if name not in found.nodes],
-        [w.to_record() for w in found.warnings[:MISTAKES]],
+        list(found.warnings[:MISTAKES]),
         dict(found.networks),
     )
 
@@ -154,33 +153,26 @@ def _table(document: bytes) -> Table:
     return found if isinstance(found, Table) else Table(found.mark, {})
 
 
-def problem_records(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
+def first_of(problems: tuple[Problem, ...]) -> list[Problem]:
     """The first of the mistakes, and how many more there are."""
-    first = [p.to_record() for p in problems[:MISTAKES]]
+    first = list(problems[:MISTAKES])
     if len(problems) > MISTAKES:
         last = problems[MISTAKES]
         more = len(problems) - MISTAKES
         first.append(
-            Problem(
-                last.file, last.line, last.column, f"{more} more mistakes from here on"
-            ).to_record()
+            Problem(last.file, last.line, last.column, f"{more} more mistakes from here on")
         )
     return first
-
-
-def problems_of(records: Iterable[dict[str, Any]]) -> list[Problem]:
-    """What `Problem.to_record` wrote."""
-    return [msgspec.convert(record, Problem) for record in records]
 
 
 def warnings_of(file: str, found: Answer) -> tuple[Problem, ...]:
     """The warnings of an answer. Raises InventoryErrors and InputError for one that is no
     inventory."""
     if found.mistakes:
-        raise InventoryErrors(file, problems_of(found.mistakes))
+        raise InventoryErrors(file, found.mistakes)
     if found.error:
         raise InputError(found.error, hint=found.hint)
-    return tuple(problems_of(found.warnings))
+    return tuple(found.warnings)
 
 
 class Readers:

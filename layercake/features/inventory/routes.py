@@ -48,7 +48,19 @@ class InventoryText(msgspec.Struct, forbid_unknown_fields=True):
     file: str = "inventory.yaml"
 
 
-class ApplyRequest(msgspec.Struct, forbid_unknown_fields=True):
+class ChangeRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a person has agreed to: that images which `image roll` has brought since are taken back,
+    that all nodes change their images at once, and that secrets go to other places than before.
+    `by` says who asks, and `reason` why, for the history."""
+
+    take_back: bool = False
+    at_once: bool = False
+    confirm_secrets: bool = False
+    by: str = ""
+    reason: str = ""
+
+
+class ApplyRequest(ChangeRequest, forbid_unknown_fields=True, kw_only=True):
     """An inventory to apply. `digest` is the plan's: it is refused if the state has changed since.
 
     `allow_remove`, `take_back` and `at_once` are what a person has agreed to: that nodes are
@@ -61,25 +73,15 @@ class ApplyRequest(msgspec.Struct, forbid_unknown_fields=True):
     file: str = "inventory.yaml"
     digest: str | None = None
     allow_remove: bool = False
-    take_back: bool = False
-    at_once: bool = False
-    confirm_secrets: bool = False
-    by: str = ""
-    reason: str = ""
 
 
-class EntryRequest(msgspec.Struct, forbid_unknown_fields=True):
+class EntryRequest(ChangeRequest, forbid_unknown_fields=True, kw_only=True):
     """Other values in a node's entry of the inventory in force: `set` by key, those in a mapping as
     "bmc.address"; those of `unset` are as if nobody said anything of them. For the rest see
     ApplyRequest."""
 
     set: dict[str, Any] = {}
     unset: list[str] = []
-    take_back: bool = False
-    at_once: bool = False
-    confirm_secrets: bool = False
-    by: str = ""
-    reason: str = ""
 
 
 MOST_CHANGED = 1000

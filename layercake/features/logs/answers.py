@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-
-class LogLevelShown(msgspec.Struct):
-    """From which level on a part of the head, or a module's process, logs; `changed`: somebody has
-    set it."""
-
-    name: str
-    level: str
-    changed: bool
+from layercake.modules.log_levels import LogLevel
 
 
 class LogLevelList(msgspec.Struct):
     """All of them."""
 
-    levels: list[LogLevelShown]
+    levels: list[LogLevel]

@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 
 from layercake import __version__
+from layercake.base.text import grouped
 from layercake.features.logs.entry import Entry
 from layercake.kraken.errors import OperationFailed
 
@@ -28,9 +29,7 @@ class Unusable(OperationFailed):
 def request(entries: Sequence[Entry], head: str) -> dict[str, Any]:
     """The request for lines (ExportLogsServiceRequest); `head` is what the head's machine is
     called."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for entry in entries:
-        found.setdefault((entry.host or head, entry.app), []).append(_record(entry))
+    found = grouped(((entry.host or head, entry.app), _record(entry)) for entry in entries)
     return {
         "resourceLogs": [
             {

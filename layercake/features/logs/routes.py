@@ -34,7 +34,7 @@ class LogLevelRoutes:
     @route("GET", "/v1/log-levels", Role.OPERATOR, Reach.SITE, returns=LogLevelList)
     async def show(self, request: web.Request, body: None) -> Any:
         """From which level on the parts of the head and its modules log."""
-        return {"levels": [one._asdict() for one in self._levels.view()]}
+        return {"levels": self._levels.view()}
 
     @route(
         "POST", "/v1/log-levels", Role.ADMIN, Reach.SITE, body=LogLevelRequest, returns=LogLevelList

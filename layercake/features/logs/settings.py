@@ -9,12 +9,11 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 from msgspec import Meta
 
-from layercake.base.text import describe, show
-from layercake.moduleapi.fields import Check, Mistake, not_in_the_open, text
+from layercake.base.text import describe
+from layercake.moduleapi.fields import Check, Mistake, not_in_the_open, secret_name, text
 
 OF_LOGS = "logs"
 """The secrets of collectors are below this in the directory of secrets."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PORTS = {"udp": 514, "tcp": 514, "tls": 6514}
 _SUCH = "udp://HOST, tcp://HOST, tls://HOST for syslog, or https://HOST:4318/v1/logs for OTLP"
 
@@ -49,17 +48,6 @@ def to(value: object) -> str:
 def port_of(address: SplitResult) -> int:
     """The port of a syslog server."""
     return address.port or _PORTS[address.scheme]
-
-
-def secret(value: object) -> str:
-    """The name of a secret of a collector."""
-    word = text(value)
-    if word and not _NAME.fullmatch(word):
-        raise Mistake(
-            f"{show(word)} is no secret's name",
-            f"the name of a file in {OF_LOGS}/ in the directory of secrets",
-        )
-    return word
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,7 +94,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = ""
     authorization: Annotated[
         str,
-        Check(secret),
+        Check(secret_name(OF_LOGS)),
         Meta(
             description="For OTLP: the secret that holds the header Authorization, such as `Bearer "
             "...`: a file in `logs/` in the "

@@ -23,6 +23,7 @@ from layercake.features.logs.settings import LogSettings
 from layercake.fleet.store import Record, Store
 from layercake.inventory.ranges import expand
 from layercake.kraken.errors import LayercakeError
+from layercake.moduleapi.event_loop.tasks import cancel_all
 from layercake.modules.calls import AskModule
 
 log = logging.getLogger("layercake.logs")
@@ -143,9 +144,7 @@ class Followers:
                 self.reconcile()
                 await asyncio.sleep(LOOK_S)
         finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await cancel_all(self._tasks.values())
 
     def reconcile(self) -> None:
         """Begins with what is wanted, and ends with what is not any more."""

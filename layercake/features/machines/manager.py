@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from layercake.base.text import grouped
 from layercake.features.machines import events
 from layercake.features.machines.hardware import report
 from layercake.features.machines.hardware.drift import differences
@@ -447,9 +448,7 @@ class Machines:
         found = machine or self.of(record)
         if found is None:
             return []
-        has: dict[str, list[str]] = {}
-        for kind, value in found.claims:
-            has.setdefault(kind, []).append(value)
+        has = grouped((kind, value) for kind, value in found.claims)
         return [
             f"it has {one.kind} {', '.join(has[one.kind])}, the inventory says {one.value}"
             for one in wanted_places(record)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
-from layercake.api.answers import Names
+from layercake.api.answers import Names, NodesRequest
 from layercake.api.route import CALLER, Reach, route
 from layercake.features.machines.answers import (
     Adopted,
@@ -33,13 +33,6 @@ class AdoptRequest(msgspec.Struct, forbid_unknown_fields=True):
     order: str = "switch-port"
     groups: list[str] = []
     bmc: bool = False
-
-
-class AcceptRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """The nodes whose hardware is right as it is, and who says so."""
-
-    range: str
-    by: str = ""
 
 
 class WipeRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -91,9 +84,9 @@ class MachineRoutes:
         return await self._machines.scan(body.network, body.start)
 
     @route(
-        "POST", "/v1/machines/accept", Role.OPERATOR, Reach.RANGE, body=AcceptRequest, returns=Names
+        "POST", "/v1/machines/accept", Role.OPERATOR, Reach.RANGE, body=NodesRequest, returns=Names
     )
-    async def accept(self, request: web.Request, body: AcceptRequest) -> Any:
+    async def accept(self, request: web.Request, body: NodesRequest) -> Any:
         """Accept the hardware of nodes as it is."""
         return {"nodes": await self._machines.accept(body.range, request[CALLER].by(body.by))}
 

@@ -17,6 +17,7 @@ from layercake.features.machines.hardware.summary import Hardware, shared, summa
 from layercake.features.machines.hardware.whereabouts import Claim
 from layercake.features.machines.module import Whereabouts, claims
 from layercake.fleet.persistence.database import Database
+from layercake.fleet.persistence.rows import decoded
 from layercake.fleet.store import Record, Store
 from minos.placeholders import is_default_address, is_placeholder
 from minos.survey.sanitize import identity
@@ -80,7 +81,7 @@ class Rows:
         rows = self._database.rows(
             "SELECT data, iif(instr(data, '\"hardware\"') = 0, report, NULL) FROM machines"
         )
-        machines = [(one, report) for data, report in rows if (one := _decoded(data, Machine))]
+        machines = [(one, report) for data, report in rows if (one := decoded(data, Machine))]
         return [replace(one, hardware=_hardware(one, report)) for one, report in machines]
 
     async def write(
@@ -111,7 +112,7 @@ class Rows:
                 "SELECT report, accepted FROM machines WHERE key = ?", (key,)
             ).fetchone()
         )
-        found: list[Any] = [_decoded(data, Report) for data in row or (None, None)]
+        found: list[Any] = [decoded(data, Report) for data in row or (None, None)]
         return found[0], found[1]
 
     async def remove(self, *keys: str) -> None:
@@ -123,19 +124,12 @@ def _hardware(machine: Machine, report: bytes | None) -> Hardware | None:
     """What lists show of its hardware; out of its report where an older Layercake wrote the row."""
     if machine.hardware is not None:
         return shared(machine.hardware)
-    found = _decoded(report, Report)
+    found = decoded(report, Report)
     return summarize(found) if found is not None else None
 
 
 def _remove(keys: tuple[str, ...], db: sqlite3.Connection) -> None:
     db.executemany("DELETE FROM machines WHERE key = ?", [(key,) for key in keys])
-
-
-def _decoded(data: bytes | None, kind: type[T]) -> T | None:
-    try:
-        return None if not data else msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError:
-        return None
 
 
 def key_of_node(record: Record) -> str:

@@ -8,8 +8,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from layercake.api.answers import Values
-from layercake.features.events.answers import EventShown
+from layercake.features.machines.hardware.summary import Hardware
 from layercake.features.nodes.lists.causes import Beside, Cause
+from layercake.fleet.store import Event, Interface, NetworkCard, NodeClock
+from layercake.kraken.views.explain import StepView
 
 
 class ImageShown(msgspec.Struct):
@@ -39,50 +41,6 @@ class Container(msgspec.Struct):
     error: str
     started_s: float | None
     retry_in_s: float | None
-
-
-class CardShown(msgspec.Struct):
-    """A network card, as its node says. One without a driver has no name, and names the modules
-    that it lacks, if any are known."""
-
-    slot: str
-    name: str
-    mac: str
-    driver: str
-    id: str
-    absent: list[str]
-
-
-class ClockShown(msgspec.Struct):
-    """A node's clock: the time server that keeps it, and how far off it was found last, in
-    milliseconds; positive is ahead."""
-
-    server: str
-    off_ms: float
-
-
-class LegShown(msgspec.Struct):
-    """A leg of a bond: up, no carrier, no partner (802.3ad), apart (it could not be made a leg) or
-    missing."""
-
-    name: str
-    state: str
-
-
-class InterfaceShown(msgspec.Struct):
-    """An interface that the inventory names, as its node says: `kind` is card, bond or vlan,
-    `state` up, down, no carrier or missing; `trouble` says why it is not as wanted, "" if it is.
-    Viewers are not shown the trouble."""
-
-    name: str
-    kind: str
-    state: str
-    mac: str
-    mtu: int
-    addresses: list[str]
-    routes: list[str]
-    legs: list[LegShown]
-    trouble: str
 
 
 class NodeBoots(msgspec.Struct):
@@ -137,9 +95,9 @@ class NodeShown(msgspec.Struct):
     firmware: str
     profile: str | None
     network: str | None
-    cards: list[CardShown]
-    clock: ClockShown | None
-    interfaces: list[InterfaceShown]
+    cards: list[NetworkCard]
+    clock: NodeClock | None
+    interfaces: list[Interface]
     groups: list[str]
     labels: dict[str, str]
     domains: list[str]
@@ -160,25 +118,11 @@ class RollOfNode(msgspec.Struct):
     state: str
 
 
-class HardwareShown(msgspec.Struct):
+class HardwareShown(Hardware, frozen=True, kw_only=True):
     """A node's hardware as of its last survey. `memory` and the `disks` are in bytes, `cards` are
     the drivers of its network cards, `gpus` and `fabrics` VENDOR:DEVICE by PCI, `bios` and
     `bmc_firmware` versions."""
 
-    model: str
-    cpu: str
-    cpus: int
-    cores: int
-    sockets: int
-    memory: int
-    disks: list[int]
-    disk_models: list[str]
-    cards: list[str]
-    gpus: list[str]
-    fabrics: list[str]
-    board: str
-    bios: str
-    bmc_firmware: str
     serial: str
 
 
@@ -222,16 +166,7 @@ class NodeWithHistory(msgspec.Struct):
     """A node and what happened to it, oldest first."""
 
     node: NodeShown
-    history: list[EventShown]
-
-
-class Step(msgspec.Struct):
-    """A mutation on the way to what is wanted."""
-
-    name: str
-    doc: str
-    where: str
-    timeout: float
+    history: list[Event]
 
 
 class ActiveStep(msgspec.Struct):
@@ -265,7 +200,7 @@ class ExplanationShown(msgspec.Struct):
     state: Values
     goal: Values
     met: bool
-    chain: list[Step] | None
+    chain: list[StepView] | None
     active: ActiveStep | None
     blocked: list[str]
     quarantine: Quarantine | None
@@ -281,8 +216,8 @@ class ExplanationShown(msgspec.Struct):
     console: list[str]
     roll: str
     hardware: list[str]
-    trouble: list[EventShown]
-    boot: list[EventShown]
+    trouble: list[Event]
+    boot: list[Event]
     boot_time: BootTime | None
 
 

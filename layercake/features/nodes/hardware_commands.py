@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from layercake.base.text import amount_text
+from layercake.base.text import amount_text, grouped
 from layercake.client.columns import (
     HARDWARE,
     HARDWARE_NUMBERS,
@@ -82,10 +82,9 @@ def _sums(views: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 def _folded(views: Sequence[Mapping[str, Any]], kinds: Mapping[str, Kind]) -> list[dict[str, Any]]:
     """Nodes with equal texts in all columns, the most first."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for view in views:
-        key = tuple(kind.text(view) for kind in kinds.values())
-        groups.setdefault(key, []).append(view["name"])
+    groups = grouped(
+        (tuple(kind.text(view) for kind in kinds.values()), view["name"]) for view in views
+    )
     return [
         {"nodes": names, **dict(zip(kinds, key, strict=True))}
         for key, names in sorted(groups.items(), key=lambda group: -len(group[1]))

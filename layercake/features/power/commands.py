@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from layercake.base.text import show, whole_number
+from layercake.base.text import grouped, show, whole_number
 from layercake.client.command import (
     FAILED,
     OK,
@@ -352,9 +352,7 @@ def password(app: App, nodes: str, new: str, yes: bool) -> Answer:
 
 def _not_changed(failed: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """The nodes whose passwords were not changed, those with one file and one reason together."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for row in failed:
-        alike.setdefault((row["file"] or "-", row["error"]), []).append(row["node"])
+    alike = grouped(((row["file"] or "-", row["error"]), row["node"]) for row in failed)
     return [[fold(names), *why] for why, names in alike.items()]
 
 
@@ -363,11 +361,11 @@ def _password_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     done = [row for row in rows if not row["error"]]
     lines = [f"{fold([row['node'] for row in done])}: the new password works"] if done else []
     half = {row["file"] for row in rows if row["error"]} & {row["file"] for row in done} - {""}
-    for file in sorted(half):
-        lines.append(
-            f"{file} has the old password until the others of its nodes take the new one too: give "
-            "the command again"
-        )
+    lines.extend(
+        f"{file} has the old password until the others of its nodes take the new one too: give "
+        "the command again"
+        for file in sorted(half)
+    )
     return lines
 
 

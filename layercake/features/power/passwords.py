@@ -21,6 +21,7 @@ import msgspec
 
 from layercake.api.caller import said_by
 from layercake.base.secrets import SecretRef, Vault, within
+from layercake.base.text import first_few
 from layercake.features.guard.guard import Guard
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
@@ -197,10 +198,9 @@ class BmcPasswords:
         for file, users in files.items():
             others = [r.name for r in self._users(file) if r not in users]
             if others:
-                more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
                 raise InputError(
                     f"cannot change the password of the BMC of {users[0].name}: "
-                    f"{', '.join(others[:NAMED])}{more} have theirs from the same file, {file}",
+                    f"{first_few(others, NAMED)} have theirs from the same file, {file}",
                     hint="name all of them, or give these nodes a file of their own in the "
                     "inventory (`bmc: {password: {file: PATH}}`)",
                 )

@@ -4,31 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-
-class ReleaseStep(msgspec.Struct, kw_only=True):
-    """A step: when it began and ended, in seconds since the epoch, 0 for not yet; `result` is done,
-    left, failed, or "" while it is not over; `tries` counts how often it was begun; `witness` says
-    whose word its end is: bmc, tpm, head, or only the node's own (node)."""
-
-    name: str
-    began: float
-    ended: float
-    result: str
-    detail: str
-    tries: int
-    witness: str
-
-
-class ErasedDisk(msgspec.Struct, kw_only=True):
-    """A disk that was erased: how, in how many seconds, and whether samples that were read back are
-    blank."""
-
-    model: str
-    serial: str
-    way: str
-    seconds: float
-    size: int
-    verified: bool
+from layercake.features.releases.record import ErasedDisk, ReleaseStep
 
 
 class OneRelease(msgspec.Struct, kw_only=True):

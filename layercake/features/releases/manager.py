@@ -35,6 +35,7 @@ from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Hold, Record, Store, WantedImage
 from layercake.kraken.errors import LayercakeError, NotFound, OperationFailed, Refused, Unreachable
+from layercake.moduleapi.event_loop.tasks import cancel_all
 
 log = logging.getLogger("layercake.releases")
 LOOK_S = 0.5
@@ -155,10 +156,7 @@ class ReleaseManager:
 
     async def stop(self) -> None:
         """Leaves them to the next head."""
-        tasks = list(self.tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(self.tasks.values())
 
     def removed(self, record: Record) -> None:
         """A node is gone from the inventory, and no release holds it. Its rows go with the next one

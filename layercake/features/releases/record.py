@@ -25,10 +25,10 @@ PROOF = ("restart", "erase", "tpm", "power-cycle")
 """The steps that show that nothing of the last user is left."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A step that was begun. Times are in seconds since the epoch. `left`: there was nothing to do,
-    or nothing that the head can do; `detail` says why. `tries` counts how often it was begun.
-    `witness`: whose word its end is."""
+class ReleaseStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step. Times are in seconds since the epoch, 0 for not yet. `result` left: there was nothing
+    to do, or nothing that the head can do, `detail` says why; "": it is not over. `tries` counts
+    how often it was begun. `witness`: whose word its end is."""
 
     name: str
     began: float
@@ -39,7 +39,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     witness: Witness = ""
 
 
-class Erased(msgspec.Struct, frozen=True, kw_only=True):
+class ErasedDisk(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a disk: the way that was used, seconds it took, its size in bytes, and whether
     a sample was read back as zeros."""
 
@@ -56,7 +56,7 @@ class Ended(NamedTuple):
 
     result: Literal["done", "left", "failed"] = "done"
     detail: str = ""
-    disks: Sequence[Erased] = ()
+    disks: Sequence[ErasedDisk] = ()
     left: Sequence[str] = ()
 
 
@@ -79,10 +79,10 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node: str
     by: str
     asked: float
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ReleaseStep, ...] = ()
     force: bool = False
     before: tuple[WantedImage, ...] = ()
-    disks: tuple[Erased, ...] = ()
+    disks: tuple[ErasedDisk, ...] = ()
     left: tuple[str, ...] = ()
     ended: float = 0.0
     abandoned_by: str = ""
@@ -173,7 +173,9 @@ def began(release: Release, now: float) -> Release:
             last, began=now, ended=0.0, result="", detail="", tries=last.tries + 1
         )
         return msgspec.structs.replace(release, steps=(*release.steps[:-1], again))
-    return msgspec.structs.replace(release, steps=(*release.steps, Step(name=name, began=now)))
+    return msgspec.structs.replace(
+        release, steps=(*release.steps, ReleaseStep(name=name, began=now))
+    )
 
 
 def ended(
@@ -181,7 +183,7 @@ def ended(
     result: Literal["done", "left", "failed"],
     now: float,
     detail: str = "",
-    disks: Sequence[Erased] = (),
+    disks: Sequence[ErasedDisk] = (),
     left: Sequence[str] = (),
     witness: Witness = "",
 ) -> Release:

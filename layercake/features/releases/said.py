@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from layercake.base.text import cleaned
-from layercake.features.releases.record import Ended, Erased
+from layercake.features.releases.record import Ended, ErasedDisk
 from layercake.kraken.errors import OperationFailed
 
 _Text = Annotated[str, msgspec.Meta(max_length=300)]
@@ -56,10 +56,10 @@ class Erasing(msgspec.Struct, frozen=True, kw_only=True):
     left: Annotated[tuple[LeftSaid, ...], msgspec.Meta(max_length=MOST)]
 
     @property
-    def erased(self) -> tuple[Erased, ...]:
+    def erased(self) -> tuple[ErasedDisk, ...]:
         """The disks that are done, for the evidence."""
         return tuple(
-            Erased(
+            ErasedDisk(
                 model=one.model,
                 serial=one.serial,
                 way=one.way,

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from layercake.features.releases.record import STEPS, Release
+from layercake.features.releases.record import STEPS, Release, ReleaseStep
 
 
 def release_view(release: Release) -> dict[str, Any]:
@@ -34,22 +34,9 @@ def release_view(release: Release) -> dict[str, Any]:
         "freed_by": release.freed_by,
         "confirmed_by": release.confirmed_by,
         "steps": [
-            _step(name, msgspec.structs.asdict(done[name]) if name in done else {})
+            msgspec.structs.asdict(done.get(name) or ReleaseStep(name=name, began=0.0, tries=0))
             for name in STEPS
         ],
         "disks": [msgspec.structs.asdict(disk) for disk in release.disks],
         "left": list(release.left),
-    }
-
-
-def _step(name: str, facts: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "began": 0.0,
-        "ended": 0.0,
-        "result": "",
-        "detail": "",
-        "tries": 0,
-        "witness": "",
-        **facts,
     }

@@ -13,6 +13,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from layercake.moduleapi.event_loop.tasks import cancel_all
+
 SILENT_S = 1.0
 """Seconds without any result after which those that have taken as long no longer count."""
 TOGETHER = 32
@@ -127,7 +129,4 @@ class FanOut(Generic[Item, Result]):
                     self._free(number)
 
     async def _cancel(self, loops: Sequence[asyncio.Task[None]]) -> None:
-        tasks = [*loops, *self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all([*loops, *self._tasks])

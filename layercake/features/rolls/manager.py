@@ -20,6 +20,7 @@ import msgspec
 
 from layercake.agents.sync import Sync
 from layercake.base.clock import Clock, show_time
+from layercake.base.text import first_few, grouped
 from layercake.features.rolls import decide
 from layercake.features.rolls.facts import (
     DOCUMENTS,
@@ -380,17 +381,16 @@ class Rolls:
     def refuse(self, records: Iterable[Record], what: str) -> None:
         """Raises Refused if a roll that is not over has one of the nodes: two would fight over
         it."""
-        taken: dict[int, list[str]] = {}
-        for record in records:
-            number = self._of.get(record.node.id)
-            if number is not None:
-                taken.setdefault(number, []).append(record.name)
+        taken = grouped(
+            (self._of[record.node.id], record.name)
+            for record in records
+            if record.node.id in self._of
+        )
         for number, names in taken.items():
             roll = self._rolls[number]
-            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             why = f"roll {number} to {roll.image}, by {roll.by}, has it ({roll.state.value})"
             hint = f"wait for it, or `layercake roll abort {number}`"
-            raise Refused(f"cannot {what} {', '.join(names[:5])}{more}: {why}", hint=hint)
+            raise Refused(f"cannot {what} {first_few(names, 5)}: {why}", hint=hint)
 
     def digests(self) -> set[str]:
         """The digests of all images that a roll under way may still need."""

@@ -7,7 +7,6 @@ checked and documented like those of any other.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -16,19 +15,15 @@ from msgspec import Meta
 from layercake.base.text import describe
 from layercake.features.rolls.facts import OnFailure, parse_amount
 from layercake.kraken.errors import InputError
-from layercake.moduleapi.fields import NEWER, Check, Mistake, one_of
+from layercake.moduleapi.fields import NEWER, Check, Mistake, number, one_of
 from layercake.moduleapi.module import Module, NodePart, Part
 
 HEALTH_MAX_S = 24 * 3600.0
 CANARY_MAX = 65536
 
 
-def canary(value: object) -> int:
-    """How many nodes go first, 0 for none."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= CANARY_MAX:
-        found = value if isinstance(value, int) else describe(value)
-        raise Mistake(f"expected a number of nodes, found {found}", "1 is usual, 0 is none")
-    return value
+_CANARY = number(0, CANARY_MAX, "a number of nodes", "1 is usual, 0 is none")
+_HEALTH = number(0, HEALTH_MAX_S, "seconds", "5 is the default", kind=float)
 
 
 def amount(value: object) -> str:
@@ -44,17 +39,6 @@ def amount(value: object) -> str:
         raise Mistake("expected a number of nodes or a percentage", error.hint) from None
 
 
-def health_s(value: object) -> float:
-    """How long a node is watched after its switch, in seconds."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not (math.isfinite(value) and 0 <= value <= HEALTH_MAX_S)
-    ):
-        raise Mistake(f"expected seconds from 0 to {HEALTH_MAX_S:.0f}", "5 is the default")
-    return float(value)
-
-
 class RollPart(NodePart, frozen=True, kw_only=True):
     """How a change of a node's images goes. What is not said is as config.yaml has it."""
 
@@ -62,7 +46,7 @@ class RollPart(NodePart, frozen=True, kw_only=True):
 
     canary: Annotated[
         int | None,
-        Check(canary),
+        Check(_CANARY),
         Meta(description="So many nodes go first, as a batch of their own; 0 for none."),
     ] = None
     batch: Annotated[
@@ -78,7 +62,7 @@ class RollPart(NodePart, frozen=True, kw_only=True):
     ] = None
     health_s: Annotated[
         float | None,
-        Check(health_s),
+        Check(_HEALTH),
         Meta(
             description="Seconds that a node must be well after its switch; its health checks have "
             "to pass in any case."
@@ -103,7 +87,7 @@ class RollSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ),
     ] = 10
     canary: Annotated[
-        int, Check(canary), Meta(description="So many nodes go first; 0 for none.")
+        int, Check(_CANARY), Meta(description="So many nodes go first; 0 for none.")
     ] = 1
     batch: Annotated[
         str,
@@ -117,7 +101,7 @@ class RollSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = ""
     health_s: Annotated[
         float,
-        Check(health_s),
+        Check(_HEALTH),
         Meta(description="Seconds that a node must be well after its switch."),
     ] = 5.0
     on_failure: Annotated[

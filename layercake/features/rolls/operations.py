@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -14,15 +13,9 @@ from layercake.agents.sync import Sync
 from layercake.api.caller import said_by
 from layercake.api.delegation import Delegations
 from layercake.base.clock import parse_moment, show_time
+from layercake.base.text import first_few
 from layercake.features.guard.guard import Guard
-from layercake.features.rolls.facts import (
-    REST_STAGE,
-    OnFailure,
-    OnStageFailure,
-    Plan,
-    Roll,
-    parse_amount,
-)
+from layercake.features.rolls.facts import REST_STAGE, Plan, Roll, parse_amount
 from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.module import HEALTH_MAX_S
 from layercake.features.rolls.places import Terms, nodes_of
@@ -40,35 +33,45 @@ FURTHEST_S = 366 * 86400.0
 """Seconds until a roll may begin: what is further away is a slip."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A roll as it was asked for. Amounts are "5" or "10%", "" for none; `stages` are inventory
-    groups, in order. `at`: when it begins, a time with its zone; "" for now."""
+class RollStart(msgspec.Struct, forbid_unknown_fields=True):
+    """A roll in batches: the new content is staged on every node first, each batch has to pass its
+    gate.
 
+    `batch` and `max_unavailable` are a number of nodes or a share of a stage ("10%"); empty means
+    all of a stage at once, but when none of the three amounts is given and many nodes run
+    something, they go as config.yaml says (`rolls`). `canary` nodes go first, alone. A node passes
+    the gate when it was well for `health_timeout_s` after its switch. `stages` are groups of the
+    inventory, in order; the last may be "all". `by` says who asks.
+    `at`: when it begins, by RFC 3339 with a zone; empty means now.
+    """
+
+    range: str
     image: str
     replace: str | None = None
     batch: str = ""
     max_unavailable: str = ""
     canary: int = 0
-    health_s: float = 5.0
-    on_failure: OnFailure = "rollback"
-    on_stage_failure: OnStageFailure = "skip"
-    stages: tuple[str, ...] = ()
+    health_timeout_s: float = 5.0
+    on_failure: Literal["rollback", "pause"] = "rollback"
+    on_stage_failure: Literal["skip", "fail"] = "skip"
+    stages: list[str] = []
     by: str = ""
     at: str = ""
 
 
-def plan_of(ask: Ask) -> Plan:
+def plan_of(asked: RollStart) -> Plan:
     """The plan. Raises InputError."""
-    if not 0 <= ask.canary <= 65536:
-        raise InputError(f"cannot use canary {ask.canary}: it is a number of nodes")
-    if not (math.isfinite(ask.health_s) and 0 <= ask.health_s <= HEALTH_MAX_S):
+    if not 0 <= asked.canary <= 65536:
+        raise InputError(f"cannot use canary {asked.canary}: it is a number of nodes")
+    health_s = asked.health_timeout_s
+    if not (math.isfinite(health_s) and 0 <= health_s <= HEALTH_MAX_S):
         raise InputError(
-            f"cannot use health timeout {ask.health_s}: it is 0 to {HEALTH_MAX_S:.0f} seconds"
+            f"cannot use health timeout {health_s}: it is 0 to {HEALTH_MAX_S:.0f} seconds"
         )
-    batch = parse_amount("batch", ask.batch) if ask.batch else None
-    limit = parse_amount("max-unavailable", ask.max_unavailable) if ask.max_unavailable else None
-    return Plan(batch, limit, ask.canary, ask.health_s, ask.on_failure, ask.on_stage_failure)
+    batch = parse_amount("batch", asked.batch) if asked.batch else None
+    most = asked.max_unavailable
+    limit = parse_amount("max-unavailable", most) if most else None
+    return Plan(batch, limit, asked.canary, health_s, asked.on_failure, asked.on_stage_failure)
 
 
 def stages_of(
@@ -102,10 +105,8 @@ def stages_of(
             hint="stages are groups of the inventory; see `layercake node list`",
         )
     if left:
-        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
         raise InputError(
-            f"cannot use stages {','.join(names)[:200]}: {', '.join(left[:5])}{more}: in none of "
-            "them",
+            f"cannot use stages {','.join(names)[:200]}: {first_few(left, 5)}: in none of them",
             hint=f"add the stage {REST_STAGE!r} as the last: it holds all that are left",
         )
     return found, names
@@ -267,25 +268,24 @@ class RollRequests:
                 records.append(record)
         if stopped and not records:
             names = [row["node"] for row in stopped]
-            more = f" and {len(names) - 10} more" if len(names) > 10 else ""
             raise Refused(
-                f"cannot roll {', '.join(names[:10])}{more}: {stopped[0]['why']}",
+                f"cannot roll {first_few(names, 10)}: {stopped[0]['why']}",
                 hint=f"`layercake node maintenance end {text[:200]}` ends a maintenance",
             )
         return records, stopped
 
-    async def start(self, text: str, ask: Ask) -> Roll:
+    async def start(self, asked: RollStart) -> Roll:
         """Begins a roll: staged, in batches, with gates; or has one begin later. Raises InputError
         and Refused; nothing has changed then."""
-        starts = starts_at(ask.at, self._store.wall())
+        starts = starts_at(asked.at, self._store.wall())
         async with self._desire.transaction(revises=False) as transaction:
-            records = self._store.select(text)
-            self._desire.image(ask.image)
-            check_replace(records, ask.replace)
-            stages, names = stages_of(records, ask.stages)
-            plan = with_batches(plan_of(ask), records, self._table.settings)
-            terms = Terms(plan, said_by(ask.by), stages, names, starts=starts)
-            return await self._begin(transaction, records, ask.image, ask.replace, terms)
+            records = self._store.select(asked.range)
+            self._desire.image(asked.image)
+            check_replace(records, asked.replace)
+            stages, names = stages_of(records, tuple(asked.stages))
+            plan = with_batches(plan_of(asked), records, self._table.settings)
+            terms = Terms(plan, said_by(asked.by), stages, names, starts=starts)
+            return await self._begin(transaction, records, asked.image, asked.replace, terms)
 
     async def begin(self, roll: Roll) -> None:
         """Begins a roll whose time has come, with the nodes that are still there. Raises NotFound,

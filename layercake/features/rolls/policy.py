@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from layercake.base.text import grouped
 from layercake.features.rolls.facts import Amount, Plan, parse_amount, plan_view
 from layercake.features.rolls.module import MODULE, RollPart, RollSettings
 from layercake.fleet.store import Record
@@ -82,10 +83,7 @@ def plan_for(node: Node, settings: RollSettings) -> Plan:
 
 def policies(records: Iterable[Record], settings: RollSettings) -> dict[Plan, list[Record]]:
     """The nodes that each policy is for."""
-    found: dict[Plan, list[Record]] = {}
-    for record in records:
-        found.setdefault(plan_for(record.node, settings), []).append(record)
-    return found
+    return grouped((plan_for(record.node, settings), record) for record in records)
 
 
 def _amount(text: str) -> Amount | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from layercake.api.caller import Caller
 from layercake.api.route import CALLER, Reach, number, route
@@ -13,60 +14,17 @@ from layercake.base.text import whole_number
 from layercake.features.rolls.answers import OneRoll, RollList
 from layercake.features.rolls.facts import Roll
 from layercake.features.rolls.manager import Rolls
-from layercake.features.rolls.operations import Ask, RollRequests
+from layercake.features.rolls.operations import RollRequests, RollStart
 from layercake.features.rolls.views import SHOWS, roll_view
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import InputError, NotFound
 from layercake.moduleapi.module import Role
 
 
-class RollStart(msgspec.Struct, forbid_unknown_fields=True):
-    """A roll in batches: the new content is staged on every node first, each batch has to pass its
-    gate.
-
-    `batch` and `max_unavailable` are a number of nodes or a share of a stage ("10%"); empty means
-    all of a stage at once, but when none of the three amounts is given and many nodes run
-    something, they go as config.yaml says (`rolls`). `canary` nodes go first, alone. A node passes
-    the gate when it was well for `health_timeout_s` after its switch. `stages` are groups of the
-    inventory, in order; the last may be "all". `by` says who asks.
-    `at`: when it begins, by RFC 3339 with a zone; empty means now.
-    """
-
-    range: str
-    image: str
-    replace: str | None = None
-    batch: str = ""
-    max_unavailable: str = ""
-    canary: int = 0
-    health_timeout_s: float = 5.0
-    on_failure: Literal["rollback", "pause"] = "rollback"
-    on_stage_failure: Literal["skip", "fail"] = "skip"
-    stages: list[str] = []
-    by: str = ""
-    at: str = ""
-
-
 class RollOrder(msgspec.Struct, forbid_unknown_fields=True):
     """An order to a roll. `by` says who gives it."""
 
     by: str = ""
-
-
-def ask_of(request: web.Request, body: RollStart) -> Ask:
-    """What a request asks for."""
-    return Ask(
-        body.image,
-        body.replace,
-        body.batch,
-        body.max_unavailable,
-        body.canary,
-        body.health_timeout_s,
-        body.on_failure,
-        body.on_stage_failure,
-        tuple(body.stages),
-        request[CALLER].by(body.by),
-        body.at,
-    )
 
 
 def _number(request: web.Request) -> int:
@@ -93,11 +51,8 @@ class RollRoutes:
     async def start(self, request: web.Request, body: RollStart) -> Any:
         """Roll nodes to an image, in batches with gates, now or at a time."""
         self._rolls.permit(body.image, request[CALLER].groups)
-        return {
-            "roll": roll_view(
-                await self._rolls.start(body.range, ask_of(request, body)), self._store, "none"
-            )
-        }
+        asked = replace(body, by=request[CALLER].by(body.by))
+        return {"roll": roll_view(await self._rolls.start(asked), self._store, "none")}
 
     @route("GET", "/v1/rolls", Role.VIEWER, Reach.SHOWN, query=("limit",), returns=RollList)
     async def show_all(self, request: web.Request, body: None) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from layercake.features.authority.answers import Certificate
-from layercake.features.guard.answers import GuardShown, OutageShown, StopShown
+from layercake.agents.pki import CertificateAge
+from layercake.features.guard.answers import GuardShown, OutageShown
 from layercake.features.rolls.answers import RollShown
+from layercake.fleet.guard_state import Stop
 
 
 class NodeCounts(msgspec.Struct):
@@ -24,8 +25,9 @@ class NodeCounts(msgspec.Struct):
     asking: int
 
 
-class DatabaseShown(msgspec.Struct):
-    """Whether the database can be written, and how many events wait for that."""
+class WriterShown(msgspec.Struct):
+    """Whether the database, or the inventory's history, can be written, else why not and for how
+    many seconds; and how many events, or changes, wait for that."""
 
     well: bool
     trouble: str
@@ -57,16 +59,6 @@ class ServiceShown(msgspec.Struct):
     since_s: float | None
 
 
-class HistoryShown(msgspec.Struct):
-    """How the inventory's history is: whether it follows, else why not and for how many seconds,
-    and how many changes are not in it yet."""
-
-    well: bool
-    trouble: str
-    waiting: int
-    since_s: float | None
-
-
 class HeadsBrief(msgspec.Struct, frozen=True):
     """The heads of a site with several, in words: what each is, the one that leads first; why no
     head may change anything now, "" if this one may; and what has been wrong for a while, each with
@@ -86,13 +78,13 @@ class HeadStatus(msgspec.Struct):
     uptime_s: float
     revision: int
     nodes: NodeCounts
-    database: DatabaseShown
-    history: HistoryShown
+    database: WriterShown
+    history: WriterShown
     loop: LoopShown
     services: list[ServiceShown]
     sync: dict[str, int]
     guard: GuardShown
-    certificates: list[Certificate]
+    certificates: list[CertificateAge]
     warnings: list[str]
     log_levels: dict[str, str] = {}
     heads: HeadsBrief = HeadsBrief()
@@ -122,8 +114,8 @@ class SiteReport(msgspec.Struct):
     head: str
     nodes: dict[str, int]
     outages: list[OutageShown]
-    frozen: StopShown | None
-    database: DatabaseShown
-    certificates: list[Certificate]
+    frozen: Stop | None
+    database: WriterShown
+    certificates: list[CertificateAge]
     rolls: list[RollShown]
     sections: dict[str, list[ReportLine]]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from layercake.agents.pki import Age, Authority
+from layercake.agents.pki import Authority, CertificateAge
 from layercake.features.rolls.views import roll_view
 from layercake.features.status.views import Census, Observed
 from layercake.fleet import events
@@ -44,7 +44,7 @@ SOON_DAYS = 30
 MOST_ROLLS = 20
 
 
-def _soon(age: Age, authority: Authority) -> float:
+def _soon(age: CertificateAge, authority: Authority) -> float:
     """For how many days a certificate is to be good at least: that of the head renews itself."""
     return authority.left_at_renewal if age.what == "head" else SOON_DAYS
 
@@ -107,9 +107,7 @@ async def report_view(of: Observed, census: Census, since: float, until: float) 
         "outages": guard["outages"],
         "frozen": guard["frozen"],
         "database": of.database.health.view(of.store),
-        "certificates": [
-            age._asdict() for age in of.authority.ages() if age.days < _soon(age, of.authority)
-        ],
+        "certificates": [age for age in of.authority.ages() if age.days < _soon(age, of.authority)],
         "rolls": [roll_view(roll, of.store, "none") for roll in rolls[:MOST_ROLLS]],
         "sections": found,
     }

@@ -183,6 +183,6 @@ async def head_status(
         "services": services,
         "sync": dict(of.sync.counters),
         "guard": of.guard.view(sees),
-        "certificates": [age._asdict() for age in of.authority.ages()],
+        "certificates": of.authority.ages(),
         "log_levels": of.log_levels.changed if sees is None else {},
     }

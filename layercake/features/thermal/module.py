@@ -12,7 +12,7 @@ from msgspec import Meta
 from layercake.base.text import describe, nearest, show
 from layercake.features.thermal.events import EVENTS
 from layercake.kraken.variables import UNKNOWN, Variable
-from layercake.moduleapi.fields import Check, Mistake, matching
+from layercake.moduleapi.fields import Check, Mistake, matching, number
 from layercake.moduleapi.module import Module, NodePart, Part
 
 NORMAL = "NORMAL"
@@ -41,13 +41,6 @@ def actions(*known: str) -> Any:
         return tuple(dict.fromkeys(value))
 
     return check
-
-
-def watts(value: object) -> int:
-    """Watts of a cap."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _CAP_MOST:
-        raise Mistake(f"expected watts from 1 to {_CAP_MOST}, found {describe(value)}")
-    return value
 
 
 class Thermal(NodePart, frozen=True, kw_only=True):
@@ -79,7 +72,9 @@ class Thermal(NodePart, frozen=True, kw_only=True):
         Check(matching(re.compile(r"[a-z_]{1,15}"), "governor of Linux' cpufreq")),
         Meta(description="The governor that it gets."),
     ] = "powersave"
-    cap_w: Annotated[int | None, Check(watts), Meta(description="The watts of the cap.")] = None
+    cap_w: Annotated[
+        int | None, Check(number(1, _CAP_MOST, "watts")), Meta(description="The watts of the cap.")
+    ] = None
     bmc: Annotated[
         bool,
         Meta(

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
-from layercake.api.answers import Names
+from layercake.api.answers import Names, NodesRequest
 from layercake.api.route import CALLER, Reach, route
 from layercake.features.machines.answers import Forgotten
 from layercake.features.tpm.answers import OneTpm, TpmList
 from layercake.features.tpm.operations import NodeTpms
 from layercake.moduleapi.module import Role
-
-
-class AcceptTpmRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """The nodes whose TPM is right as it was shown last, and who says so."""
-
-    range: str
-    by: str = ""
 
 
 class TpmRoutes:
@@ -38,8 +30,8 @@ class TpmRoutes:
         """The TPM of a node, and what it has booted."""
         return await self._tpms.one(request.match_info["name"])
 
-    @route("POST", "/v1/tpms/accept", Role.ADMIN, Reach.RANGE, body=AcceptTpmRequest, returns=Names)
-    async def accept(self, request: web.Request, body: AcceptTpmRequest) -> Any:
+    @route("POST", "/v1/tpms/accept", Role.ADMIN, Reach.RANGE, body=NodesRequest, returns=Names)
+    async def accept(self, request: web.Request, body: NodesRequest) -> Any:
         """Accept the TPMs of nodes as they were shown last."""
         return {"nodes": await self._tpms.accept(body.range, request[CALLER].by(body.by))}
 

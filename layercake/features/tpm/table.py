@@ -11,6 +11,7 @@ import msgspec
 
 from layercake.features.tpm.evidence.log import Step
 from layercake.fleet.persistence.database import Database
+from layercake.fleet.persistence.rows import decoded
 from layercake.fleet.store import Store
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ class Rows:
         return [
             found
             for (data,) in self._database.rows("SELECT data FROM tpms")
-            if (found := _decoded(data, Known)) is not None
+            if (found := decoded(data, Known)) is not None
         ]
 
     async def write(self, known: Known, logs: Logs | None) -> None:
@@ -104,7 +105,7 @@ class Rows:
         row = await self._database.history.read(
             lambda db: db.execute("SELECT logs FROM tpms WHERE node = ?", (node,)).fetchone()
         )
-        return (_decoded(row[0], Logs) if row else None) or {}
+        return (decoded(row[0], Logs) if row else None) or {}
 
     async def remove(self, node: str) -> None:
         """Forgets a node's."""
@@ -114,10 +115,3 @@ class Rows:
 
     async def _execute(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._database.execute(self._store, work)
-
-
-def _decoded(data: bytes | None, kind: type[T]) -> T | None:
-    try:
-        return None if not data else msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError:
-        return None

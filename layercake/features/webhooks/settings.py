@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from layercake.base.text import describe, show
 from layercake.features.webhooks.formats import Format
-from layercake.moduleapi.fields import NEWER, Check, Mistake, not_in_the_open, text
+from layercake.moduleapi.fields import NEWER, Check, Mistake, not_in_the_open, secret_name, text
 
 OF_WEBHOOKS = "webhooks"
 """The secrets of webhooks are below this in the directory of secrets."""
@@ -21,7 +21,6 @@ OF_MAIL = "mail"
 _ADDRESS = re.compile(
     r"[A-Za-z0-9!#$%&'*+/=?^_{|}~.-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,180}[A-Za-z0-9])?"
 )
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MOST_KINDS = 100
 MOST_RECIPIENTS = 50
 
@@ -107,28 +106,6 @@ def addresses(value: object) -> list[str]:
     return [address(word) for word in value]
 
 
-def mail_secret(value: object) -> str:
-    """The name of a secret of a mail server."""
-    word = text(value)
-    if word and not _NAME.fullmatch(word):
-        raise Mistake(
-            f"{show(word)} is no secret's name",
-            f"the name of a file in {OF_MAIL}/ in the directory of secrets",
-        )
-    return word
-
-
-def secret(value: object) -> str:
-    """The name of a secret of a webhook."""
-    word = text(value)
-    if word and not _NAME.fullmatch(word):
-        raise Mistake(
-            f"{show(word)} is no secret's name",
-            f"the name of a file in {OF_WEBHOOKS}/ in the directory of secrets",
-        )
-    return word
-
-
 def kinds(value: object) -> list[str]:
     """What kinds of events begin with."""
     if (
@@ -171,7 +148,7 @@ class WebhookSettings(ReceiverSettings, frozen=True, kw_only=True, forbid_unknow
     ] = ""
     url_secret: Annotated[
         str,
-        Check(secret),
+        Check(secret_name(OF_WEBHOOKS)),
         Meta(
             description="Instead of url, where whoever knows it may tell: the secret that holds "
             "it, a file in `webhooks/` in the "
@@ -180,7 +157,7 @@ class WebhookSettings(ReceiverSettings, frozen=True, kw_only=True, forbid_unknow
     ] = ""
     secret: Annotated[
         str,
-        Check(secret),
+        Check(secret_name(OF_WEBHOOKS)),
         Meta(
             description="The secret that signs what is told (HMAC-SHA256): a file in `webhooks/` "
             "in the directory of secrets. PagerDuty's routing key."
@@ -213,7 +190,7 @@ class MailSettings(ReceiverSettings, frozen=True, kw_only=True, forbid_unknown_f
     username: Annotated[str, Meta(description="The user at the mail server; empty for none.")] = ""
     password: Annotated[
         str,
-        Check(mail_secret),
+        Check(secret_name(OF_MAIL)),
         Meta(
             description="The secret that holds the user's password: a file in `mail/` in the "
             "directory of secrets."

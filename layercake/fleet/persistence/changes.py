@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -136,9 +136,14 @@ def set_place(db: sqlite3.Connection, number: int, name: str) -> None:
 def forget_place(path: Path) -> None:
     """A database, which may be in use by a head that is alone, is that of no log any more. Raises
     sqlite3.Error."""
+    delete_row(path, "meta", PLACE)
+
+
+def delete_row(path: Path, table: Literal["meta", "documents"], key: str) -> None:
+    """Deletes a row of a head's database, if it has the table. Raises sqlite3.Error."""
     with contextlib.closing(sqlite3.connect(path, timeout=10.0)) as db:
-        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
-            db.execute("DELETE FROM meta WHERE key = ?", (PLACE,))
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
+            db.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608 (one of two)
             db.commit()
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Collection, Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from layercake.base.text import clean
 from layercake.fleet.boots import Boots
 from layercake.fleet.guard_state import GuardState
-from layercake.fleet.store import BootTimes, Card, Event, Record, Session, Trust, WantedImage
+from layercake.fleet.store import BootTimes, Event, NetworkCard, Record, Session, Trust, WantedImage
 from layercake.fleet.table import Table
 from layercake.kraken.converge import NodeState
 from layercake.kraken.errors import OperationFailed
@@ -27,6 +27,7 @@ AT_ONCE = 2000
 EventRow: TypeAlias = tuple[int, float, str, str, str, str, str]
 _PACKED = {"state": 0, "goal": (0, 0), "assumed": 0}
 _encode = msgspec.json.Encoder().encode
+T = TypeVar("T")
 
 
 class _Session(msgspec.Struct):
@@ -58,7 +59,7 @@ class _Row(msgspec.Struct):
     care: GuardState | None = None
     boots: Boots = Boots()
     trust: Trust = Trust()
-    cards: tuple[Card, ...] = ()
+    cards: tuple[NetworkCard, ...] = ()
     boot_times: BootTimes = BootTimes()
     address: tuple[str, int] | None = None
     api_port: int = 0
@@ -225,3 +226,11 @@ class WrittenRows:
         except BaseException:
             self.forget(keys)
             raise
+
+
+def decoded(data: bytes | None, kind: type[T]) -> T | None:
+    """A column in JSON; None for none, and for one that cannot be read."""
+    try:
+        return None if not data else msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError:
+        return None

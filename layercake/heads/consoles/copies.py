@@ -17,6 +17,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
+from layercake.base.clock import stamp
 from layercake.heads.consoles.pieces import (
     ANSWER_BYTES,
     DIRECTORY,
@@ -192,8 +193,8 @@ class ConsoleCopies:
         """This head leads: says so in the logs of the last hour, and since when something may be
         missing there."""
         now = self._wall()
-        missing = f"what was said after {_stamp(self.complete_at)} may be missing here"
-        line = f"{_stamp(now)} --- {head} leads from here on; {missing}\n".encode()
+        missing = f"what was said after {stamp(self.complete_at)} may be missing here"
+        line = f"{stamp(now)} --- {head} leads from here on; {missing}\n".encode()
         for node, at in self._recent.items():
             if now - at <= RECENT_S:
                 with contextlib.suppress(OSError):  # the next writing tells of it
@@ -204,8 +205,3 @@ class ConsoleCopies:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         with os.fdopen(os.open(path, flags), "wb", buffering=0) as file:
             file.write(line)
-
-
-def _stamp(at: float) -> str:
-    """A time as it stands before a line of these logs."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"

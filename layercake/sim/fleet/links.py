@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from layercake.kraken.errors import OperationFailed, Refused
+from layercake.moduleapi.event_loop.tasks import cancel_all
 from layercake.sim.fleet.agent import Agent
 
 CONNECTIONS = 64
@@ -77,9 +78,7 @@ class Links:
 
     async def close(self) -> None:
         """Ends everything."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
 
     def queue_request(self, agent: Agent, line: str, body: bytes) -> None:
         """Has a request made."""

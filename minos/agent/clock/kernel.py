@@ -4,9 +4,10 @@ it runs."""
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
 import time
+
+from minos.syscalls import checked
 
 _TIMEX = struct.Struct("I4xqqqqi4xqqqqqqqqi4xqqqqqi44x")
 _OFFSET = 0x1
@@ -36,9 +37,7 @@ def slew(ahead_s: float, every_s: float, error_s: float) -> None:
         *(0,) * 14,
     )
     buffer = ctypes.create_string_buffer(_TIMEX.pack(*fields), _TIMEX.size)
-    if ctypes.CDLL(None, use_errno=True).adjtimex(buffer) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), "adjtimex")
+    checked(ctypes.CDLL(None, use_errno=True).adjtimex(buffer), "adjtimex")
 
 
 def step(ahead_s: float) -> None:

@@ -30,9 +30,7 @@ KEPT_AT = "kept"
 """Below RUN: a link to where containers keep what they keep."""
 APPEAR_S = 60.0
 LOOK_S = 0.5
-POLL_S = 5.0
-"""Seconds that disks may take to appear after a boot; between two looks then; between two looks
-while something is in the way."""
+"""Seconds that disks may take to appear after a boot; between two looks then."""
 
 
 class Built(Protocol):

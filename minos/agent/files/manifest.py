@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from layercake.base.text import first_few
 from layercake.kraken.errors import OperationFailed
 
 MINOS = "minos"
@@ -158,5 +159,4 @@ def _to_wire(entry: Entry) -> dict[str, Any]:
 
 def named(entries: Iterable[Entry]) -> str:
     """A few of their paths, for people."""
-    paths = [entry.path for entry in entries]
-    return ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+    return first_few([entry.path for entry in entries], 5)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from layercake.kraken.errors import OperationFailed
 from minos.agent.files.manifest import Entry
+from minos.syscalls import checked
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _OPENAT2 = 437
@@ -90,13 +91,8 @@ class Root:
     def _open(self, path: str, flags: int) -> int:
         """Opens what a path leads to within the root. Raises OSError."""
         how = ctypes.create_string_buffer(_HOW.pack(flags, 0, _IN_ROOT | _NO_MAGICLINKS))
-        descriptor = _libc.syscall(
-            _OPENAT2, self._handle, os.fsencode(path.lstrip("/") or "."), how, _HOW.size
-        )
-        if descriptor < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), path)
-        return int(descriptor)
+        name = os.fsencode(path.lstrip("/") or ".")
+        return checked(_libc.syscall(_OPENAT2, self._handle, name, how, _HOW.size), path)
 
     def _is_directory(self, path: str) -> bool:
         try:

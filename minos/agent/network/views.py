@@ -79,10 +79,11 @@ def leg_state(bond: Link | None, leg: Link | None) -> str:
 
 def differences(was: View, now: View) -> list[str]:
     """What of an interface has changed, for people."""
-    differing = []
-    for key in ("state", "mtu", "mac"):
-        if was.get(key) != now.get(key):
-            differing.append(f"{key} {was.get(key)} -> {now.get(key)}")
+    differing = [
+        f"{key} {was.get(key)} -> {now.get(key)}"
+        for key in ("state", "mtu", "mac")
+        if was.get(key) != now.get(key)
+    ]
     for key in ("addresses", "routes"):
         old, new = (list(map(str, view.get(key) or ())) for view in (was, now))
         differing += [f"{item} is gone" for item in old if item not in new] + [

@@ -233,9 +233,11 @@ def _boot_routes(boot: Boot, named: Collection[str]) -> list[Route]:
     default route is another now."""
     routes = [(to, by) for to, by in boot.routes if to not in named]
     lost = [by for to, by in boot.routes if to in DEFAULTS and to in named]
-    for head in (boot.head, *boot.others):
-        if lost and head and not _inside(head, boot.address):
-            routes.append((text(parsed(head)), lost[0]))
+    routes.extend(
+        (text(parsed(head)), lost[0])
+        for head in (boot.head, *boot.others)
+        if lost and head and not _inside(head, boot.address)
+    )
     return routes
 
 

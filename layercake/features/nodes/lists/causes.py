@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from imageapi.spec.state import given_up
+from layercake.base.text import grouped
 from layercake.features.guard.outage import Whole
 from layercake.features.nodes.views import Status, status_of, wish_of
 from layercake.fleet.guard_state import Verdict, Why
@@ -475,10 +476,11 @@ def _rolls(
     records: Iterable[Record], roll_of: Callable[[Record], Mapping[str, Any] | None]
 ) -> list[RollOfNodes]:
     """The rolls that have some of the nodes."""
-    found: dict[tuple[int, str], list[str]] = {}
-    for record in records:
-        if (roll := roll_of(record)) is not None:
-            found.setdefault((roll["id"], roll["image"]), []).append(record.name)
+    found = grouped(
+        ((roll["id"], roll["image"]), record.name)
+        for record in records
+        if (roll := roll_of(record)) is not None
+    )
     return [RollOfNodes(*roll, fold(names)) for roll, names in sorted(found.items())]
 
 
