@@ -33,8 +33,8 @@ Done = Callable[[NodeView], bool]
 
 
 def converged(node: NodeView) -> bool:
-    """The head calls it converged, or in maintenance, and its state agrees with its goal."""
-    return node["status"] in ("converged", "maintenance") and all(
+    """The head says that it is as wanted, and its state agrees with its goal."""
+    return node["status"] in ("converged", "maintenance", "unwell") and all(
         node["state"].get(k) == v for k, v in node["goal"].items()
     )
 

@@ -74,7 +74,7 @@ async def test_the_rack_shows_all_nodes_in_colour(browser: Browser, night: Night
     async with night.seen(browser, 3840, dark=False) as page:
         await page.evaluate("location.hash = '#/rack'")
         legend = page.locator(".legend li")
-        await expect(legend.filter(has_text="held")).to_contain_text("3,333", timeout=60_000)
+        await expect(legend.filter(has_text="silent")).to_contain_text("3,333", timeout=60_000)
         await expect(page.locator(".grid[data-painted]")).to_be_visible()
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert await first_screen.height(page) <= 2300, "little more than a screen on a wall"

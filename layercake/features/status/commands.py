@@ -181,6 +181,8 @@ def report(app: App, last_: str, file: Path | None) -> Answer:
 
 
 _SELDOM = (
+    ("silent", "silent"),
+    ("unwell", "unwell"),
     ("waiting", "waiting"),
     ("held", "held"),
     ("blocked", "blocked"),

@@ -15,7 +15,7 @@ import msgspec
 
 from imageapi.spec.state import given_up
 from layercake.features.guard.outage import Whole
-from layercake.features.nodes.views import Status, status_of, wish_of
+from layercake.features.nodes.views import AS_WANTED, Status, status_of, wish_of
 from layercake.fleet.guard_state import Verdict, Why
 from layercake.fleet.store import Event, Record
 from layercake.inventory.ranges import fold
@@ -221,24 +221,35 @@ def what_of(
     frozen: bool = False,
     brief: bool = False,
 ) -> What | None:
-    """What keeps a node from being as wanted; None for one that is. `waits` is why the guard holds
-    its next step, `stopped` why it is left alone by a person's word, `outage` the one in which it
-    fell silent, and `step` what was seen last of its boot, in words. `frozen`: the whole site is.
+    """What keeps a node from being as wanted; None for one that is. Its status is that of
+    `status_of`. `waits` is why the guard holds its next step, `stopped` why it is left alone by a
+    person's word, `outage` the one in which it fell silent, and `step` what was seen last of its
+    boot, in words. `frozen`: the whole site is.
     `brief`: for viewers, who are not shown what a BMC or a container said."""
     status, text = status_of(record, now, waits, brief=brief)
-    if status in (Status.CONVERGED, Status.MAINTENANCE):
-        if not record.unhealthy or brief:
-            return None
+    if status is Status.UNWELL:
         return What(
-            "unwell",
+            status.value,
             Rank.PERSON,
-            record.unhealthy,
+            text or "a container of it is not well",
             "see what it says",
             "layercake node logs {node}",
             ROLLS,
         )
+    if status in AS_WANTED:
+        return None
+    if status is Status.SILENT:
+        return What(
+            status.value,
+            Rank.PERSON,
+            text,
+            "look at what they share: power, switch, uplink, relay",
+            "layercake outage list",
+            DARK,
+            fold(outage.domains) if outage is not None else "",
+        )
     return (
-        _left_alone(record, status, stopped, outage, frozen=frozen, brief=brief)
+        _left_alone(record, status, stopped, frozen=frozen, brief=brief)
         or _needs_someone(record, status, text)
         or _held(status, text, waits)
         or _under_way(record, status, step)
@@ -247,9 +258,9 @@ def what_of(
 
 
 def _left_alone(
-    record: Record, status: Status, stopped: str, outage: Whole | None, *, frozen: bool, brief: bool
+    record: Record, status: Status, stopped: str, *, frozen: bool, brief: bool
 ) -> What | None:
-    """Why nothing is done to the node at all: by a person's word, or in an outage."""
+    """Why nothing is done to the node at all, by a person's word; a step under way goes on."""
     if record.held is not None:
         stuck = record.held.stuck
         return What(
@@ -260,24 +271,14 @@ def _left_alone(
             "layercake node release --show {nodes}",
             RELEASE,
         )
-    if stopped:
+    if stopped and status is not Status.WORKING:
         return What(
-            "stopped",
+            status.value,
             Rank.WAITING,
             "a person has said that nothing is done to it" if brief else stopped,
             "when that is over, end it",
             "layercake thaw" if frozen else _end_of_stop(record),
             DARK,
-        )
-    if outage is not None:
-        return What(
-            "silent",
-            Rank.PERSON,
-            outage.text,
-            "look at what they share: power, switch, uplink, relay",
-            "layercake outage list",
-            DARK,
-            fold(outage.domains),
         )
     return None
 
