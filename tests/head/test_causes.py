@@ -126,8 +126,8 @@ async def test_one_cause_is_shown_in_the_words_of_its_first_node(site: World) ->
 
 
 async def test_a_word_of_a_person_comes_first(site: World) -> None:
+    is_(site, "@all", power="ON", boot="WAIT")
     await site.ops.care.freeze("b[0-2]", "the cooling is off", "ann")
-    is_(site, "@all", power="OFF")
     _, found = await causes(site)
     stopped = next(one for one in found if one["status"] == "held")
     assert (
@@ -139,10 +139,10 @@ async def test_a_word_of_a_person_comes_first(site: World) -> None:
 
 
 async def test_of_a_frozen_site_no_node_is_thawed_alone(site: World) -> None:
+    is_(site, "@all", power="ON", boot="WAIT")
     await site.ops.care.freeze("b[0-2]", "the cooling is off", "ann")
     await site.ops.care.begin("a0", "a new board", "ann", None)
     await site.ops.care.freeze("", "the chiller is off", "ann")
-    is_(site, "@all", power="OFF")
     _, found = await causes(site)
     assert [(one["command"], len(one["nodes"])) for one in found] == [("layercake thaw", 8)]
     with pytest.raises(Refused):

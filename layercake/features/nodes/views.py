@@ -14,7 +14,7 @@ from layercake.fleet.store import Record
 from layercake.fleet.table import Table
 from layercake.fleet.wishes import wishes
 from layercake.inventory.schema import Node
-from layercake.kraken.facts import Active
+from layercake.kraken.facts import Active, Quarantine
 from layercake.modules.boot_timeouts import BootTimeouts
 
 
@@ -43,18 +43,23 @@ def status_of(
     `brief`: for viewers, who are not shown what a BMC or a container said."""
     machine = record.machine
     if machine.quarantine is not None:
-        name = machine.quarantine.mutation
-        reason = "" if brief and name else machine.quarantine.reason
-        return Status.QUARANTINED, ": ".join(filter(None, (name, reason)))
-    if waits is not None and waits.why is Why.OUTAGE:
+        return Status.QUARANTINED, _given_up(machine.quarantine, brief=brief)
+    why = waits.why if waits is not None else None
+    if waits is not None and why is Why.OUTAGE:
         return Status.SILENT, waits.text
-    if machine.active is not None:
+    if machine.active is not None and why not in _BY_PERSON:
         return _under_way(record, machine.active, now)
     if record.held is not None:
         return Status.HELD, "it is being released" if brief else record.held.why
     if machine.goal.met(machine.state):
         return _as_wanted(record, brief=brief)
     return _waiting(record, now, waits, brief=brief) or _stuck(record, brief=brief)
+
+
+def _given_up(quarantine: Quarantine, *, brief: bool) -> str:
+    name = quarantine.mutation
+    reason = "" if brief and name else quarantine.reason
+    return ": ".join(filter(None, (name, reason)))
 
 
 def _as_wanted(record: Record, *, brief: bool) -> tuple[Status, str]:
@@ -107,6 +112,7 @@ def _stuck(record: Record, *, brief: bool) -> tuple[Status, str]:
     return Status.WORKING, ""
 
 
+_BY_PERSON = (Why.FROZEN, Why.MAINTENANCE)
 AS_WANTED = frozenset({Status.CONVERGED, Status.MAINTENANCE, Status.UNWELL})
 
 

@@ -260,7 +260,7 @@ def what_of(
 def _left_alone(
     record: Record, status: Status, stopped: str, *, frozen: bool, brief: bool
 ) -> What | None:
-    """Why nothing is done to the node at all, by a person's word; a step under way goes on."""
+    """Why nothing is done to the node at all, by a person's word."""
     if record.held is not None:
         stuck = record.held.stuck
         return What(
