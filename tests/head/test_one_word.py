@@ -3,23 +3,32 @@ metrics and the report; of nodes in every condition, whatever a person has said 
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
+from layercake import dashboard
+from layercake.cli.main import main
+from layercake.cli.watch import LETTERS
+from layercake.client.watch import converged
 from layercake.features.guard.guard import Guard
 from layercake.features.guard.outage import Outage
 from layercake.features.nodes.causes import CauseFinder
 from layercake.features.nodes.views import AS_WANTED, Status
+from layercake.features.status.answers import NodeCounts
 from layercake.fleet.store import Hold, Record
 from layercake.kraken.converge import Barred, Discovered
 from tests.support.api import served
 from tests.support.world import World
 
+WEB = Path(dashboard.__file__).parent / "web"
 AS_DESIRED = {"power": "ON", "boot": "INIT", "run": "SYNC", "image": "IDLE", "busy": "FREE"}
 BOOTS = {"power": "ON", "boot": "WAIT", "run": "UNKNOWN"}
 IN_OUTAGE = {"power": "ON", "boot": "UNKNOWN", "run": "UNKNOWN"}
@@ -85,7 +94,9 @@ def of_causes(answer: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["", "site-frozen"])
-async def test_a_node_is_described_by_one_word_everywhere(site: World, frozen: bool) -> None:
+async def test_a_node_is_described_by_one_word_everywhere(
+    site: World, capsys: pytest.CaptureFixture[str], frozen: bool
+) -> None:
     if frozen:
         await site.ops.care.freeze("", "the chiller is off", "ann")
     call_outage(site)
@@ -120,13 +131,55 @@ async def test_a_node_is_described_by_one_word_everywhere(site: World, frozen: b
         report = (await get("/v1/report"))["nodes"]
         assert {word: n for word, n in report.items() if n} == Counter(listed.values())
         page = await (await client.get("/v1/metrics")).text()
+        socket = client.connector.path
+        for typed in COMMANDS:
+            await asyncio.to_thread(main, ["--socket", socket, *typed.split()])
+            shown = counts_in(capsys.readouterr().out, COMMANDS[typed])
+            expected = not_as_wanted if typed == "explain" else listed
+            assert shown == Counter(expected.values()), typed
+    assert re.search(r'cause="[^"]*: \.\.\. of \.\.\. nodes fell silent', page)
+    assert not re.search(r"\b(NODE|ADDRESS|N)\b", page), "no placeholder is shown"
     counted = dict(re.findall(r'^layercake_nodes\{status="(\w+)"\} (\d+)', page, re.MULTILINE))
     assert {word: int(n) for word, n in counted.items() if int(n)} == Counter(listed.values())
     brief = await site.head.part(CauseFinder).of(None, True)
     assert {n: c.status for c in brief["causes"] for n in c.nodes} == not_as_wanted
 
 
+COMMANDS = {
+    "status": r"nodes .*",
+    "report": r"\d+ nodes: .*",
+    "watch --timeout 0": r"\d+ nodes: .*",
+    "explain": r"\d+ [a-z]+(?= for|:)",
+}
+"""{command: what of its lines says how many nodes are how}"""
+
+
+def counts_in(text: str, line: str) -> Counter[str]:
+    """How many nodes are how by what a command has printed."""
+    found = Counter[str]()
+    for shown in re.findall(f"^{line}", text, re.MULTILINE):
+        for count, word in re.findall(r"(\d+) ([a-z]+)", shown):
+            found[word] += int(count) if word in WORDS else 0
+    return +found
+
+
+WORDS = {status.value for status in Status}
 _WELL = {status.value for status in AS_WANTED - {Status.UNWELL}}
+
+
+def test_every_table_of_the_words_has_all_of_them() -> None:
+    """A status that is new has its letter, its colours and its count wherever the others do."""
+    assert set(LETTERS) == WORDS
+    assert {field.name for field in fields(NodeCounts)} == WORDS | {"total"}
+    script = (WEB / "words.js").read_text(encoding="utf-8").partition("STATUSES = {")[2]
+    assert set(re.findall(r"^  (\w+): ", script.partition("\n};")[0], re.MULTILINE)) == WORDS
+    tiles = (WEB / "wrong.js").read_text(encoding="utf-8").partition("const order = ")[2]
+    assert set(re.findall(r'"(\w+)"', tiles.partition("\n")[0])) == WORDS
+    style = "".join((WEB / name).read_text(encoding="utf-8") for name in ("base.css", "views.css"))
+    for word in WORDS:
+        assert f"--{word}:" in style and f"--on-{word}:" in style
+        as_wanted = converged({"status": word, "state": {}, "goal": {}})
+        assert as_wanted is (Status(word) in AS_WANTED)
 
 
 async def test_what_holds_silent_nodes_does_not_hold_those_that_are_known_to_be_dead(

@@ -71,7 +71,7 @@ function bar(nodes) {
   const order = ["quarantined", ...seldom("silent"), "blocked", "asking", ...seldom("unwell", "held", "waiting"), "working", ...seldom("maintenance"), "converged"];
   return [
     h("ul", { class: "tally" }, h("li", { class: "tile" }, h("b", {}, nodes.total.toLocaleString("en-US")), h("span", {}, "in all")), ...order.map((status) => h("li", { class: `tile ${status}${nodes[status] ? "" : " none"}` },
-      h("b", {}, nodes[status].toLocaleString("en-US")), h("span", {}, status === "working" ? "under way" : status === "converged" ? "as wanted" : status)))),
+      h("b", {}, nodes[status].toLocaleString("en-US")), h("span", {}, status)))),
   ];
 }
 

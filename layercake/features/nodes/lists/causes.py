@@ -43,6 +43,7 @@ _QUANTITY = re.compile(
     r"\d+(\.\d+)?(?![\w:@/]|\.\d)"
 )
 """A number that says how much or how often, and not what."""
+_OWN = "..."
 _HINT = re.compile(r" ?\((?:hint|next): [^()]*(?:\([^()]*\)[^()]*)*\)")
 
 
@@ -196,9 +197,10 @@ def of_consoles(logs: str, lost: Iterable[tuple[Record, str]]) -> list[Beside]:
 
 
 def alike(text: str, record: Record) -> str:
-    """What was said of a node without what is its own: equal for nodes that have one cause."""
-    named = text.replace(record.name, "NODE") if len(record.name) > 1 else text
-    return _QUANTITY.sub("N", _ADDRESS.sub("ADDRESS", _HINT.sub("", named)))
+    """What was said of a node without what is its own, which is left out as "...": equal for nodes
+    that have one cause."""
+    named = text.replace(record.name, _OWN) if len(record.name) > 1 else text
+    return _QUANTITY.sub(_OWN, _ADDRESS.sub(_OWN, _HINT.sub("", named)))
 
 
 def _in_words(texts: Mapping[str, str]) -> str:
