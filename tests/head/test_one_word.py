@@ -182,6 +182,16 @@ def test_every_table_of_the_words_has_all_of_them() -> None:
         assert as_wanted is (Status(word) in AS_WANTED)
 
 
+async def test_what_waits_for_another_attempt_is_read_of_by_the_step_that_failed(
+    site: World,
+) -> None:
+    record = site.node("backsoff-free")
+    record.machine = dataclasses.replace(record.machine, attempts={"power-on": 1})
+    async with served(site.head, local=True) as client:
+        answer = await (await client.get("/v1/causes", params={"range": record.name})).json()
+    assert [one["page"] for one in answer["causes"]] == ["bmc-troubles"]
+
+
 async def test_what_holds_silent_nodes_does_not_hold_those_that_are_known_to_be_dead(
     site: World,
 ) -> None:

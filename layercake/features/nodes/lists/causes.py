@@ -397,7 +397,7 @@ def _page(record: Record) -> str:
     step = (
         record.machine.quarantine.mutation
         if record.machine.quarantine is not None
-        else record.machine.asked or ""
+        else record.machine.asked or next(iter(record.machine.attempts), "")
     )
     if step.startswith("power"):
         return BMC
