@@ -179,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code. Errors that a person can make or meet are printed,
     without traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    app = App()
+    app = App(_unknown_key)
     app.out.json = "--json" in words[: words.index("--") if "--" in words else None]
     try:
         result = cli.main(words, prog_name="layercake", standalone_mode=False, obj=app)
@@ -196,6 +196,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our pipe has gone; nothing is left to say, and Python must not try at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+
+
+def _unknown_key(key: str) -> str | None:
+    from layercake.head.modules import unknown_key  # only who mistypes one waits for the modules
+
+    return unknown_key(key)
 
 
 def _usage(app: App, error: click.UsageError) -> int:

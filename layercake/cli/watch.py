@@ -23,6 +23,8 @@ LETTERS = {
     "working": "w",
     "waiting": "w",
     "held": "H",
+    "silent": "S",
+    "unwell": "U",
     "asking": "?",
     "blocked": "B",
     "quarantined": "Q",
@@ -196,7 +198,8 @@ def watch(app: App, timeout: float | None) -> Answer:
 
     \b
     ●  as wanted      o  off, as wanted    w  on its way, or waiting   H  held back
-    ?  needs a person B  blocked           Q  quarantined
+    ?  needs a person B  blocked           Q  quarantined              S  silent, in an outage
+    U  as wanted, but a container is not well
     Elsewhere than on a terminal: a line for each node whose status changes.
     """
     rack = Rack()

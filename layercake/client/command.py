@@ -56,9 +56,12 @@ class Declined(Exception):
 class App:
     """The state of one run of the program."""
 
-    def __init__(self) -> None:
+    def __init__(self, unknown_key: Callable[[str], str | None] = lambda key: None) -> None:
         self.target = Target()
         self.out = Output()
+        self.unknown_key = unknown_key
+        """What may have been meant by a key that no node has (inventory.rules.Keys.unknown); the
+        keys of a site's own modules only its head knows."""
 
     @functools.cached_property
     def head(self) -> Client:

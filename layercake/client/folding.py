@@ -6,7 +6,7 @@ act on is escaped. Byte for byte it is with --json, or of one node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from layercake.client.output import Output, clean
 from layercake.inventory.ranges import fold
@@ -44,6 +44,14 @@ class Folding:
             self._out.raw(clean(text.replace("\r\n", "\n"), lines=True))
         self._groups.clear()
         self._kept = 0
+
+
+def fold_rows(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Rows that begin with a node, as rows that begin with all nodes of which the rest is equal."""
+    nodes: dict[tuple[str, ...], list[str]] = {}
+    for node, *rest in rows:
+        nodes.setdefault(tuple(rest), []).append(node)
+    return [(fold(names), *rest) for rest, names in nodes.items()]
 
 
 def counted(groups: Sequence[tuple[str, Sequence[str]]], name: Callable[[int], str]) -> str:

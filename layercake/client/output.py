@@ -29,7 +29,7 @@ DIM = "2"
 _WORDS = {
     GREEN: "converged running ON SYNC ACTIVE done healthy add",
     RED: "blocked HANG FOREIGN ERROR error aborted unhealthy remove",
-    f"{BOLD};{RED}": "quarantined FATAL failed dead",
+    f"{BOLD};{RED}": "quarantined silent unwell FATAL failed dead",
     YELLOW: "waiting held asking UNKNOWN warning paused skipped exited change",
     _CYAN: "working UPDATE rolling staging starting switching watching",
     _MAGENTA: "BUSY busy",

@@ -6,7 +6,8 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,6 +18,9 @@ from layercake.kraken.errors import InputError, Unreachable
 
 # How long a bad status must last before it counts: the engine may be about to leave it.
 STUCK_S = {"quarantined": 3.0, "blocked": 15.0, "asking": 15.0}
+FEW = 16
+"""So many nodes are shown one by one, more by what is the same of them."""
+PROGRESS_S = 2.0
 GAP_S = 0.2
 SHARE = 3  # at least so many times as long as the head took to answer, it is left alone
 _LONGEST_QUERY = 2000  # an HTTP request line has 8 kB; a longer range is asked for as "all"
@@ -33,8 +37,8 @@ Done = Callable[[NodeView], bool]
 
 
 def converged(node: NodeView) -> bool:
-    """The head calls it converged, or in maintenance, and its state agrees with its goal."""
-    return node["status"] in ("converged", "maintenance") and all(
+    """The head says that it is as wanted, and its state agrees with its goal."""
+    return node["status"] in ("converged", "maintenance", "unwell") and all(
         node["state"].get(k) == v for k, v in node["goal"].items()
     )
 
@@ -185,17 +189,40 @@ def follow(head: Client, watch: Watch, out: Output, timeout: float) -> bool:
 
     if len(wanted) > _LONGEST_QUERY:
         wanted = ""
+    news = _Progress(watch)
     with out.progress() as show:
         for nodes, elapsed in poll(out, fetch, timeout):
-            changed = watch.update(nodes, elapsed)
-            news = [
-                f"{elapsed:7.1f}s  {s.name}  {s.status}" + (f"  {s.text}" if s.text else "")
-                for s in changed
-            ]
-            show(news, functools.partial(_picture, watch, elapsed, out))
+            lines = news.lines(watch.update(nodes, elapsed), elapsed)
+            show(lines, functools.partial(_picture, watch, elapsed, out))
             if watch.over:
                 break
     return watch.ok
+
+
+class _Progress:
+    """What is said on the way where there is no terminal: of `FEW` nodes a line for each that looks
+    different, of more how many are how, every `PROGRESS_S` seconds at most."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._said = ""
+        self._next = 0.0
+
+    def lines(self, changed: Sequence[NodeProgress], elapsed: float) -> list[str]:
+        """The lines for an answer."""
+        nodes = self._watch.nodes.values()
+        if len(nodes) <= FEW:
+            return [
+                f"{elapsed:7.1f}s  {s.name}  {s.status}" + (f"  {s.text}" if s.text else "")
+                for s in changed
+            ]
+        counts = Counter(s.status for s in nodes).most_common()
+        said = f"{len(nodes)} nodes: {', '.join(f'{count} {status}' for status, count in counts)}"
+        if said == self._said or (elapsed < self._next and not self._watch.over):
+            return []
+        self._said = said
+        self._next = elapsed + PROGRESS_S
+        return [f"{elapsed:7.1f}s  {said}"]
 
 
 def _picture(watch: Watch, elapsed: float, out: Output) -> list[str]:
@@ -212,17 +239,30 @@ def _picture(watch: Watch, elapsed: float, out: Output) -> list[str]:
     return [*out.table_lines(_COLUMNS, rows), out.styled(footer, BOLD)]
 
 
+def _rows(nodes: Collection[NodeProgress]) -> list[tuple[str, str, str, str]]:
+    """A row for each node; of more than `FEW` one for those that look the same, with the longest
+    time of them."""
+    alike: dict[tuple[str, ...], list[NodeProgress]] = {}
+    for s in nodes:
+        detail = s.step or s.text if len(nodes) > FEW else s.text
+        own = () if len(nodes) > FEW else (s.name,)
+        alike.setdefault((s.status, detail, "there" if s.ok else "", *own), []).append(s)
+    return [
+        (
+            fold(s.name for s in its),
+            status,
+            format_duration(max(s.finished or 0.0 for s in its)) if there else "-",
+            detail,
+        )
+        for (status, detail, there, *_), its in alike.items()
+    ]
+
+
 def print_summary(watch: Watch, out: Output, timeout: float) -> None:
     """The result as a table, and what to look at for the nodes that are not there."""
     if not watch.names:
         return
-    out.table(
-        _COLUMNS,
-        [
-            (s.name, s.status, format_duration(s.finished) if s.ok else "-", s.text)
-            for s in watch.nodes.values()
-        ],
-    )
+    out.table(_COLUMNS, _rows(watch.nodes.values()))
     failed = watch.failed()
     if failed:
         late = "" if watch.over else f" after {timeout:.0f} s"

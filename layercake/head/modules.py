@@ -12,6 +12,7 @@ import functools
 import importlib
 
 from layercake.fleet.table import Table
+from layercake.inventory.rules import Keys
 from layercake.moduleapi.module import Module
 
 BUILT_IN = (
@@ -49,3 +50,9 @@ def standard() -> Table:
     """The table of the appliance's own modules, as they are without any settings: for drawings, the
     reference, and tests."""
     return Table(built_in())
+
+
+def unknown_key(key: str) -> str | None:
+    """What may have been meant by a key of a node that none of these modules has; see
+    Keys.unknown."""
+    return Keys.of(standard().parts).unknown(key)

@@ -90,11 +90,7 @@ def changed(
         ).nodes[name]
         return replace(found, id=node.id)
     except InventoryErrors as error:
-        first_one = error.problems[0]
-        more = f", and {len(error.problems) - 1} more mistakes" if len(error.problems) > 1 else ""
-        raise InputError(
-            f"cannot change node {node.name}: {first_one.message}{more}", hint=first_one.hint
-        ) from None
+        raise error.refusal(f"change node {node.name}", name) from None
 
 
 def _check_size(name: str, entry: Mapping[str, Any]) -> None:

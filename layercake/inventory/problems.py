@@ -46,6 +46,18 @@ class InventoryErrors(InputError):
             hint="nothing was changed; correct the places listed and try again",
         )
 
+    def refusal(self, what: str, node: str = "") -> InputError:
+        """The first mistake and how many more there are, where no file has places to be shown:
+        "cannot WHAT: why". WHAT names `node`, so the mistake does not name it again."""
+        first = self.problems[0]
+        message = first.message
+        for named, instead in ((f"node {node}: ", ""), (f"{node}: ", ""), (f"node {node} ", "it ")):
+            if node and message.startswith(named):
+                message = instead + message.removeprefix(named)
+        count = len(self.problems) - 1
+        more = f", and {count} more mistake{'' if count == 1 else 's'}" if count else ""
+        return InputError(f"cannot {what}: {message}{more}", hint=first.hint)
+
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"  {p}" for p in self.problems)])
 

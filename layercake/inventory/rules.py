@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from layercake.base.text import nearest
 from layercake.inventory import fields, schema
 from layercake.moduleapi.fields import Check, Mistake, host_ip, ip_after, mac_after, one_of, text
 from layercake.moduleapi.module import Part
@@ -38,6 +39,9 @@ NODE: dict[str, Check] = {
     "ip": Check(lambda value: host_ip(text(value)), ip_after, own=True),
 }
 """The keys of every node whose values are read by themselves; images and groups are lists."""
+
+
+LISTS = ("images", "groups")
 
 
 GROUP: dict[str, Check] = {"domain": Check(lambda value: converted(value, bool))}
@@ -93,3 +97,19 @@ class Keys:
             else:
                 own |= rules_of(part.struct)
         return cls(own, nested, named)
+
+    def at_first(self) -> set[str]:
+        """What may stand first in a node's entry."""
+        return {*self.own, *LISTS, *self.nested, *self.named}
+
+    def unknown(self, key: str) -> str | None:
+        """What may have been meant by a key that no node has, as "kernel_arg" or "bmc.adress", as a
+        hint; None for one that there is. What stands below a name that the site gives, or in a
+        value, is not looked at."""
+        first, _, rest = key.partition(".")
+        if first not in self.at_first():
+            return nearest(first, self.at_first())
+        inner = rest.partition(".")[0]
+        if not inner or first not in self.nested or inner in self.nested[first]:
+            return None
+        return nearest(inner, self.nested[first])

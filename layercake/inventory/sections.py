@@ -26,7 +26,6 @@ from layercake.moduleapi.fields import Check, Mistake, text
 from layercake.moduleapi.guests import MOST_OF_ALL, count, parsed, within
 from layercake.moduleapi.network import Network, Subnets, mistakes
 
-LISTS = ("images", "groups")
 NONE = "none"
 """In the place of a module's mapping: the node has none such, as null says too."""
 
@@ -239,7 +238,7 @@ class Reader:
         """A node, or a node range with one value per node where they must differ."""
         section = Section(mark)
         what = names[0] if not is_range else f"{names[0]}..{names[-1]}"
-        valid = {*self._keys.own, *LISTS, *self._keys.nested, *self._keys.named}
+        valid = self._keys.at_first()
         for key, mark_, inner in self._entries(value, what, valid, set()):
             if key == "groups":
                 self._list(

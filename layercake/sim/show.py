@@ -67,13 +67,13 @@ def line(status: Mapping[str, Any], fleet: Mapping[str, Any], costs: Mapping[str
     parts = [f"{nodes['converged']}/{nodes['total']} converged", f"{nodes['working']} working"]
     parts += [
         f"{nodes[name]} {name}"
-        for name in ("waiting", "held", "quarantined", "blocked", "asking")
+        for name in ("waiting", "held", "silent", "unwell", "quarantined", "blocked", "asking")
         if nodes[name]
     ]
     parts += [
         f"{count} {what}"
         for what, count in (
-            ("silent", guard["silent"]),
+            ("not heard", guard["silent"]),
             ("wait", guard["waiting"]),
             ("dark", fleet["dark"]),
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from layercake.client.watch import FEW
 from tests.cli.canned_api import CannedApi, node_view, working
 
 Run = Callable[..., Any]
@@ -181,6 +182,26 @@ def test_a_node_in_quarantine_is_exit_1_and_says_where_to_look(
         result.err
         == "1 of 2 nodes are not where they should be: n1\nhint: layercake node explain n1\n"
     )
+
+
+def test_many_nodes_are_counted_on_the_way_and_folded_at_the_end(
+    run: Run, head: CannedApi, rack: str
+) -> None:
+    names = [f"n{number}" for number in range(FEW + 4)]
+    head.answers["POST /v1/inventory/apply"] = (200, {"revision": 7, "changed": names})
+    bad = node_view("n7", status="quarantined", status_text="boot-wait: never answered DHCP")
+    there = [bad if name == "n7" else node_view(name) for name in names]
+    head.snapshots = [[working(name) for name in names], there, there]
+    lines = run("apply", rack, "--yes").out.splitlines()
+    followed = [line.split("s  ", 1)[1] for line in lines if " nodes: " in line]
+    assert followed[0] == "20 nodes: 20 working"
+    assert followed[-1] == "20 nodes: 19 converged, 1 quarantined"
+    table = [line.split() for line in lines[lines.index(next(filter(_is_head, lines))) + 1 :]]
+    assert [row[:2] for row in table] == [["n[0-6,8-19]", "converged"], ["n7", "quarantined"]]
+
+
+def _is_head(line: str) -> bool:
+    return line.startswith("NODE ") and "STATUS" in line
 
 
 def test_a_timeout_is_exit_1(run: Run, head: CannedApi, rack: str) -> None:

@@ -231,3 +231,6 @@ async def test_an_image_that_no_node_has_any_more_is_no_mistake(site: Site) -> N
     assert await names(site, "images=two") == [] == await names(site, "image=two")
     with pytest.raises(InputError, match="images is never 'tow'"):
         await names(site, "images=tow")
+    with pytest.raises(InputError, match="image is never 'onee'") as caught:
+        await names(site, "image=onee")
+    assert "did you mean one?" in caught.value.hint

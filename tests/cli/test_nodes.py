@@ -522,3 +522,22 @@ def test_what_stays_so_is_said_with_the_way_back(
     result = run(*words)
     back = "power on" if "off" in words else "power off"
     assert said in result.out and f"`layercake {back} n[0-1]`" in result.out
+
+
+def test_nodes_whose_order_was_accepted_alike_are_one_row(run: Run, full: CannedApi) -> None:
+    answers = [{"node": f"n{n}", "accepted": n != 3, "why": "frozen" * (n == 3)} for n in range(9)]
+    full.answers["POST /v1/power"] = (200, {"nodes": answers})
+    rows = [line.split() for line in run("power", "on", "n[0-8]").out.splitlines()[1:]]
+    assert rows[:2] == [["n[0-2,4-8]", "yes"], ["n3", "no", "frozen"]]
+
+
+def test_maintenances_that_are_alike_are_one_row(run: Run, full: CannedApi) -> None:
+    word = {"since": 1.0, "until": None, "by": "ann", "ended": None, "reason": "a switch"}
+    answers = [{"node": f"n{number}", **word} for number in range(9)]
+    full.answers["GET /v1/maintenance"] = (200, {"maintenances": answers})
+    assert [line.split()[0] for line in run("node", "maintenance", "list").out.splitlines()] == [
+        "NODE",
+        "n[0-8]",
+    ]
+    full.answers["GET /v1/maintenance"] = (200, {"maintenances": []})
+    assert "no maintenance" in run("node", "maintenance", "list").out

@@ -1,4 +1,5 @@
-"""`node release --show`: its exit code says whether a person has to do something."""
+"""`node release --show`: its exit code says whether a person has to do something, and nodes without
+a release are one line."""
 
 from __future__ import annotations
 
@@ -52,3 +53,16 @@ def test_a_release_that_goes_on_is_well(
     found = run("node", "release", "--show", "n0")
     assert (found.code, found.err) == (code, "")
     assert f"n0: release 1, {state}, asked for by ann" in found.out
+
+
+def test_nodes_without_a_release_are_one_line(run: Callable[..., Any], head: CannedApi) -> None:
+    names = [f"n{number}" for number in range(4)]
+    head.snapshots = [[node_view(name) for name in names]]
+    for name in names:
+        held = "its disks were not erased" if name == "n3" else ""
+        answer = {"node": name, "held": held, "releases": []}
+        head.answers[f"GET /v1/nodes/{name}/releases"] = (200, answer)
+    assert run("node", "release", "--show", "n[0-3]").out.splitlines() == [
+        "n[0-2]: no release",
+        "n3: no release; held: its disks were not erased",
+    ]

@@ -122,6 +122,23 @@ def test_a_failed_roll_says_why_and_fails(rolls: CannedApi, run: Run) -> None:
     assert (as_json.code, json.loads(as_json.out)["roll"]["state"]) == (1, "failed")
 
 
+def test_nodes_of_a_roll_that_fared_alike_are_one_row(rolls: CannedApi, run: Run) -> None:
+    nodes = [
+        {
+            "name": f"n{number}",
+            "state": "failed" if number == 6 else "rolled back",
+            "batch": 1,
+            "stage": "all",
+            "reason": "lost" if number == 6 else "its batch failed",
+            "trouble": "",
+        }
+        for number in range(40)
+    ]
+    rolls.answers["GET /v1/rolls/3"] = (200, {"roll": view("failed", nodes=nodes)})
+    rows = [line.split() for line in run("roll", "status", "3").out.splitlines()[2:]]
+    assert [row[0] for row in rows] == ["n[0-5,7-39]", "n6"]
+
+
 def test_orders_go_to_the_only_roll_under_way(rolls: CannedApi, run: Run) -> None:
     found = run("roll", "pause")
     assert (found.code, "paused by ann" in found.out) == (0, True)

@@ -46,7 +46,7 @@ async def test_the_first_screen_shows_it(
         assert await first_screen.faults(page) == []
         await expect(page.locator(".cause").first).to_contain_text("an outage of the site")
         await expect(page.locator(".notice")).to_contain_text("is staging: 400 staging")
-        await expect(page.locator(".tile.held b")).to_have_text("3,333")
+        await expect(page.locator(".tile.silent b")).to_have_text("3,333")
         assert len(await pictures.picture(page)) > 20_000
 
 
@@ -74,7 +74,7 @@ async def test_the_rack_shows_all_nodes_in_colour(browser: Browser, night: Night
     async with night.seen(browser, 3840, dark=False) as page:
         await page.evaluate("location.hash = '#/rack'")
         legend = page.locator(".legend li")
-        await expect(legend.filter(has_text="held")).to_contain_text("3,333", timeout=60_000)
+        await expect(legend.filter(has_text="silent")).to_contain_text("3,333", timeout=60_000)
         await expect(page.locator(".grid[data-painted]")).to_be_visible()
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert await first_screen.height(page) <= 2300, "little more than a screen on a wall"
@@ -87,5 +87,5 @@ def test_a_terminal_shows_it(night: Night) -> None:
     check(list(shown(explained)), night.head.facts["truth"], "explain")
     rows = sum(-(-len(line) // COLUMNS) for line in plain)
     assert rows <= 40, "what is typed first fits on a screen"
-    assert any("3333 held" in line for line in status)
+    assert any("3333 silent" in line for line in status)
     assert any("roll 1 to two: staging; 400 staging" in line for line in status)

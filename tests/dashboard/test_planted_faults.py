@@ -199,7 +199,7 @@ async def test_explain_names_it(explained: list[str], fault: Fault) -> None:
 async def test_what_needs_a_person_is_first_and_all_of_it_fits(explained: list[str]) -> None:
     assert "an outage of domain rack5: 4 of 4 nodes" in explained[0]
     status = [text.split()[1] for text, _, _ in causes(explained)]
-    assert status.index("stopped") > max(
+    assert status.index("held") > max(
         at for at, word in enumerate(status) if word in ("silent", "quarantined")
     )
     assert len(explained) <= 40

@@ -23,7 +23,7 @@ NOT_RUN = {
     "machine list": "no unknown machines are simulated",
     "power setup": "a simulated BMC is not set up from inside",
     "layercake init": "it sets up this machine",
-    "need a person": "every simulated node has a BMC",
+    "1 asking": "every simulated node has a BMC",
     "usually 94 s": "it takes five boots of the same node",
     "If-None-Match": "it needs the id of a change that was told before",
     "layercake node show n0": "a simulated node has no clock and no cards",

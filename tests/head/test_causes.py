@@ -129,7 +129,7 @@ async def test_a_word_of_a_person_comes_first(site: World) -> None:
     is_(site, "@all", power="ON", boot="WAIT")
     await site.ops.care.freeze("b[0-2]", "the cooling is off", "ann")
     _, found = await causes(site)
-    stopped = next(one for one in found if one["status"] == "stopped")
+    stopped = next(one for one in found if one["status"] == "held")
     assert (
         stopped["nodes"] == ["b0", "b1", "b2"]
         and "the cooling is off" in stopped["text"]

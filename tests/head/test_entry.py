@@ -142,11 +142,14 @@ def deep(levels: int) -> Any:
         ({"labels": {f"k{number}": "v" for number in range(4000)}}, "its entry has .* bytes"),
         ({"labels": deep(5000)}, "nested too deeply"),
         ({"labels": deep(200)}, "n0"),
+        ({"ip": "10.77.0.1", "firmware": "z"}, "and 1 more mistake \\("),
     ],
 )
-def test_what_cannot_be_is_told(world: World, wanted: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_is_told_and_the_node_named_once(
+    world: World, wanted: dict[str, Any], says: str
+) -> None:
     rack = load(RACK, "rack.yaml", parts=world.head.table.parts, **KNOWN)
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=says) as refused:
         changed(
             rack.nodes["n0"],
             wanted,
@@ -155,6 +158,7 @@ def test_what_cannot_be_is_told(world: World, wanted: dict[str, Any], says: str)
             networks=rack.networks,
             **KNOWN,
         )
+    assert refused.value.message.count("n0") <= 1
 
 
 async def test_a_change_of_one_node_touches_no_other(

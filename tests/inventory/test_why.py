@@ -71,7 +71,14 @@ def test_what_nobody_says_is_said_so_and_an_unknown_node_is_refused(
     file.write_text(RACK)
     assert main(["plan", str(file), "--why", "n0.profile"]) == 0
     assert "says nothing of profile of n0" in capsys.readouterr().out
+    for known in ("n0.images", "n0.bmc.address", "n0.bmc", "n0.disks.data.volumes", "n0.labels.a"):
+        assert main(["plan", str(file), "--why", known]) == 0, known
+    capsys.readouterr()
     for asked, why in (
+        ("n0.kernel_arg", "did you mean kernel_args?"),
+        ("n1.rack.bmc.adress", "did you mean address?"),
+        ("n0.bmx.address", "did you mean bmc?"),
+        ("n0.zzzzzz", "there is no key 'zzzzzz'"),
         ("n9.ip", "no such node"),
         ("n0", "no key is named"),
         ("\x1b[2J.x", "no such node"),

@@ -85,6 +85,6 @@ function leading(view, explanation, told) {
       explanation.summary ? [": ", h("span", { class: "text" }, explanation.summary)] : "", " (unchanged for ", age(view.since_s, told), ")"),
     view.stopped.length ? h("p", { class: "alarm" }, `Nothing is done to it: ${view.stopped.join(", ")}.`) : null,
     lines.length > 1 || (lines.length && lines[0] !== explanation.summary) ? h("ul", { class: "why" }, ...lines.map((text) => h("li", {}, text))) : null,
-    explanation.trouble.length && !["converged", "maintenance"].includes(view.status) ? h("p", { class: "note" }, "Last trouble: ", explanation.trouble[explanation.trouble.length - 1].text) : null,
+    explanation.trouble.length && !["converged", "maintenance", "unwell"].includes(view.status) ? h("p", { class: "note" }, "Last trouble: ", explanation.trouble[explanation.trouble.length - 1].text) : null,
   ];
 }

@@ -5,9 +5,11 @@ import { h } from "./dom.js";
 /** The statuses of nodes, the worst first: a letter and a word beside the colour, for who does not see that. */
 export const STATUSES = {
   quarantined: { letter: "Q", says: "given up on: a person has to look" },
+  silent: { letter: "S", says: "fell silent with many others: an outage" },
   blocked: { letter: "B", says: "nothing leads to what is wanted" },
   asking: { letter: "?", says: "a person is asked to do something" },
-  held: { letter: "H", says: "the head holds back: an outage, a freeze, no evidence" },
+  unwell: { letter: "U", says: "as wanted, but a container is not well" },
+  held: { letter: "H", says: "the head holds back: a freeze, its turn, no evidence" },
   waiting: { letter: "R", says: "a step failed; it is tried again" },
   working: { letter: "W", says: "under way" },
   maintenance: { letter: "M", says: "as wanted, and a person works on it" },

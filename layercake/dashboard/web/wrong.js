@@ -62,17 +62,16 @@ function stands(counts) {
 
 /** The outage that a cause is. @param {any} one @param {any} guard */
 function outageOf(one, guard) {
-  return guard.outages.find((/** @type {any} */ outage) => outage.nodes.length === one.nodes.length && outage.nodes[0] === one.nodes[0]
-    && outage.nodes[outage.nodes.length - 1] === one.nodes[one.nodes.length - 1]);
+  return guard.outages.find((/** @type {any} */ outage) => one.status === "silent" && outage.nodes.includes(one.nodes[0]));
 }
 
 /** @param {Record<string, number>} nodes */
 function bar(nodes) {
   const seldom = (/** @type {string[]} */ ...names) => names.filter((name) => nodes[name]);
-  const order = ["quarantined", "blocked", "asking", ...seldom("held", "waiting"), "working", ...seldom("maintenance"), "converged"];
+  const order = ["quarantined", ...seldom("silent"), "blocked", "asking", ...seldom("unwell", "held", "waiting"), "working", ...seldom("maintenance"), "converged"];
   return [
     h("ul", { class: "tally" }, h("li", { class: "tile" }, h("b", {}, nodes.total.toLocaleString("en-US")), h("span", {}, "in all")), ...order.map((status) => h("li", { class: `tile ${status}${nodes[status] ? "" : " none"}` },
-      h("b", {}, nodes[status].toLocaleString("en-US")), h("span", {}, status === "working" ? "under way" : status === "converged" ? "as wanted" : status)))),
+      h("b", {}, nodes[status].toLocaleString("en-US")), h("span", {}, status)))),
   ];
 }
 
@@ -123,7 +122,7 @@ function beside(one) {
 
 /** Three lines, and more when it is opened. @param {import("./main.js").App} app @param {any} one @param {any} outage @param {Set<string>} opened */
 function cause(app, one, outage, opened) {
-  const letter = STATUSES[/** @type {keyof typeof STATUSES} */ (one.status)]?.letter ?? (one.status === "stopped" ? "F" : "!");
+  const letter = STATUSES[/** @type {keyof typeof STATUSES} */ (one.status)]?.letter ?? "!";
   const key = `${one.status} ${one.next} ${one.nodes[0]}`;
   const first = h("a", { href: `#/node/${encodeURIComponent(one.nodes[0])}`, "data-key": `such ${key}` }, one.nodes[0]);
   const more = h("dl", { hidden: !opened.has(key) },

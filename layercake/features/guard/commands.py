@@ -12,6 +12,7 @@ import click
 from layercake import documentation
 from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
 from layercake.client.confirm import current_user, describe_nodes
+from layercake.client.folding import fold_rows
 from layercake.client.output import (
     BOLD,
     RED,
@@ -170,11 +171,12 @@ def end(app: App, nodes: str) -> Answer:
 def maintenances(app: App, nodes: str) -> Answer:
     """List maintenances, under way and over, of RANGE or of all nodes."""
     answer = app.head.get("/v1/maintenance", range=nodes)
-    rows = [
-        [m["node"], _at(m["since"]), _at(m["until"]), m["by"], _at(m["ended"]), m["reason"]]
+    rows = fold_rows(
+        (m["node"], _at(m["since"]), _at(m["until"]), m["by"], _at(m["ended"]), m["reason"])
         for m in answer["maintenances"]
-    ]
-    return Answer(answer, lambda out: out.table(_MAINTENANCES, rows, empty="none"))
+    )
+    empty = "no maintenance of them, neither under way nor over"
+    return Answer(answer, lambda out: out.table(_MAINTENANCES, rows, empty))
 
 
 def _at(when: float | None) -> str:

@@ -25,7 +25,7 @@ from layercake.features.guard.settings import GuardSettings
 from layercake.features.guard.silent_nodes import SilentNodes
 from layercake.features.guard.turns.queue import Lane, Queue, Rank, Turn
 from layercake.features.guard.turns.slots import Slots
-from layercake.features.guard.verdict import Case, judge
+from layercake.features.guard.verdict import Case, ends_what_runs, judge, kept_by
 from layercake.features.guard.witness import Witnesses
 from layercake.fleet import events
 from layercake.fleet.engine import Engine
@@ -280,7 +280,7 @@ class Guard:
             if step.turns_on and not step.person:
                 self.slots.switched(record.node.domains, now)
             findings = self.silent.findings.get(record.node.id)
-            if findings is not None and self._ends(record, mutation):
+            if findings is not None and ends_what_runs(record, mutation):
                 silent = when(self.silent.since.get(record.node.id, now), now)
                 self._store.event(
                     record, events.REMEDY, f"{mutation}: silent for {silent}; {findings.text}"
@@ -290,11 +290,6 @@ class Guard:
     def _starts(self, record: Record) -> bool:
         """Whether a step is on the way to a running node."""
         return record.meant == "up"
-
-    def _ends(self, record: Record, mutation: str) -> bool:
-        """Whether a step ends what may run there, or the session that it has."""
-        step = record.planner.mutation(mutation)
-        return step.cuts_power or (step.joins and record.session is not None)
 
     def _verdict(self, record: Record, mutation: str) -> Verdict | None:
         """Why a step has to wait, None if it may begin. Witnesses are asked if that is what it
@@ -388,7 +383,7 @@ class Guard:
             off=record.value("power") == "OFF",
             firmware=key in self.silent.dead,
             starts=self._starts(record),
-            ends=self._ends(record, mutation),
+            ends=ends_what_runs(record, mutation),
             expected=key in self.silent.expected,
             outage=self.outages.of(key),
             silent=now - self.silent.since.get(key, now),
@@ -466,9 +461,16 @@ class Guard:
     # -- what is shown
 
     def why(self, record: Record) -> Verdict | None:
-        """Why a node's next step waits; None if none does."""
-        asked = self._waiting.get(record.node.id)
-        return asked.verdict if asked is not None else None
+        """Why a node that is not as wanted is left alone, or its next step waits; or None."""
+        key = record.node.id
+        dead = record.value("power") == "OFF" or key in self.silent.dead
+        if key in self.outages.holds and not (dead or record.care.released):  # see verdict.py
+            return self.outages.holds[key]
+        asked = self._waiting.get(key)
+        if asked is not None and asked.verdict is not None:
+            return asked.verdict
+        why = kept_by(record, self.freeze)
+        return None if why is None else Verdict(why, self.stopped(record))
 
     def stopped(self, record: Record) -> str:
         """Why a node is to be left alone by a person's word, "" if it is not."""

@@ -16,6 +16,7 @@ import msgspec
 
 from layercake.base.clock import Clock
 from layercake.features.guard.settings import GuardSettings
+from layercake.fleet.guard_state import Verdict, Why
 from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
 
@@ -113,6 +114,8 @@ class Outages:
     keep: Callable[[bytes], None] = lambda document: None
     by_domain: dict[str, Outage] = field(default_factory=dict)
     whole: list[Whole] = field(default_factory=list)
+    holds: dict[str, Verdict] = field(default_factory=dict)
+    """Why nothing is done to the nodes in outages, by their ids."""
     _of: dict[str, Whole] = field(default_factory=dict)
     _told: dict[str, Whole] = field(default_factory=dict)
     _restored_until: float = float("-inf")
@@ -162,6 +165,8 @@ class Outages:
         self.by_domain = outages
         self.whole = whole(outages.values(), self.settings.outage_window_s)
         self._of = {key: one for one in reversed(self.whole) for key in one.outage.silent}
+        holds = {one.outage.domain: Verdict(Why.OUTAGE, one.text) for one in self.whole}
+        self.holds = {key: holds[one.outage.domain] for key, one in self._of.items()}
 
     def end(self, domain: str) -> None:
         """A person has ended the outage of a domain, with those in it: of what was told of these it

@@ -15,6 +15,7 @@ from layercake.features.guard.outage import Whole, when
 from layercake.features.guard.settings import GuardSettings
 from layercake.features.guard.witness import Findings
 from layercake.fleet.guard_state import GuardState, Stop, Verdict, Why
+from layercake.fleet.store import Record
 from layercake.fleet.wishes import Wishes
 
 FRESH_S = 15.0
@@ -81,6 +82,24 @@ def judge(case: Case, settings: GuardSettings, now: float, wall: float) -> Rulin
             f"in maintenance by {care.maintenance.by} for {since}: {care.maintenance.reason}",
         )
     return _remedy(case, settings, now) if care.up else FREE
+
+
+def kept_by(record: Record, freeze: Stop | None) -> Why | None:
+    """By which word of a person nothing is begun at a node that is not as wanted, None if by none;
+    `freeze` is the site's."""
+    care = record.care
+    if record.machine.goal.met(record.machine.state):
+        return None
+    if freeze is not None or care.freeze is not None:
+        return Why.FROZEN
+    starts = record.meant == "up" and not care.released
+    return Why.MAINTENANCE if care.maintenance is not None and starts else None
+
+
+def ends_what_runs(record: Record, mutation: str) -> bool:
+    """Whether a step ends what may run on the node, or the session that it has."""
+    step = record.planner.mutation(mutation)
+    return step.cuts_power or (step.joins and record.session is not None)
 
 
 def _remedy(case: Case, settings: GuardSettings, now: float) -> Ruling:

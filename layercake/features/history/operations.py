@@ -225,11 +225,7 @@ class _Known:
         return found
 
     def _is_known(self, key: str) -> bool:
-        keys = self._keys
-        first, dot, rest = key.partition(".")
-        if not dot:
-            return key in keys.own or key == "images" or key in NOT_IN_ENTRY
-        return first in keys.named or rest in keys.nested.get(first, ())
+        return key in NOT_IN_ENTRY or self._keys.unknown(key) is None
 
 
 def moved_line(moved: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from layercake.client.watch import Watch, converged, follow, print_summary
 from layercake.features.rolls.commands import begun_line, follow_rolls
 from layercake.inventory.changes import Action, Change, show_value
 from layercake.inventory.ranges import fold
-from layercake.kraken.errors import Refused
+from layercake.kraken.errors import InputError, Refused
 
 _COLUMNS = (
     Column("NODES"),
@@ -82,7 +82,7 @@ def consent_options(function: F) -> F:
 def plan(app: App, file: str, asked: str) -> Answer:
     """Show what applying the inventory FILE would do. Changes nothing."""
     if asked:
-        return _why(file, asked)
+        return _why(app, file, asked)
     planned = app.head.post("/v1/inventory/plan", inventory_request(file))
     return Answer(planned, lambda out: show_plan(out, planned))
 
@@ -144,7 +144,7 @@ def carry_out(
     return followed(app, applied, planned, timeout)
 
 
-def _why(file: str, asked: str) -> Answer:
+def _why(app: App, file: str, asked: str) -> Answer:
     """Which line gives the value; the head is not asked, and need not be there."""
     from layercake.inventory.nodes.why import why
     from layercake.inventory.problems import Problems
@@ -155,6 +155,13 @@ def _why(file: str, asked: str) -> Answer:
     root = parse(request["yaml"], problems)
     problems.raise_if_any()
     node, key, found = why(root, request["file"], asked)
+    meant = None if found else app.unknown_key(key)
+    if meant is not None:
+        raise InputError(
+            f"cannot say why of {asked[:80]!r}: there is no key {key[:40]!r}, unless a module of "
+            "the site's own brings it",
+            hint=meant,
+        )
     document = {
         "node": node,
         "key": key,
@@ -169,10 +176,7 @@ def _why(file: str, asked: str) -> Answer:
         f"{'' if number == 0 else ' (does not count)'}"
         for number, said in enumerate(found)
     ]
-    nobody = (
-        f"{request['file']} says nothing of {key} of {node}: if there is such a key, it is as it "
-        "is by default"
-    )
+    nobody = f"{request['file']} says nothing of {key} of {node}: it is as it is by default"
     return Answer(document, lambda out: out.lines("\n".join(lines) or nobody))
 
 

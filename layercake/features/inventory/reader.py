@@ -233,11 +233,7 @@ def _warnings_of(proposal: Proposal, told: Answer) -> tuple[Problem, ...]:
     try:
         return warnings_of(proposal.title, told)
     except InventoryErrors as errors:
-        first = errors.problems[0]
-        more = f", and {len(errors.problems) - 1} more mistakes" if errors.problems[1:] else ""
-        raise InputError(
-            f"cannot {proposal.title}: {first.message}{more}", hint=first.hint
-        ) from None
+        raise errors.refusal(proposal.title) from None
 
 
 def _with_groups(node: Node) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from layercake.base.clock import Clock
 from layercake.features.consoles.operations import Consoles
 from layercake.features.events.views import View, event_view, meanings
 from layercake.features.guard.guard import Guard
-from layercake.features.nodes.views import Status, interfaces_view, status_of
+from layercake.features.nodes.views import AS_WANTED, interfaces_view, status_of
 from layercake.fleet.store import Event, Record
 from layercake.fleet.table import Table
 from layercake.kraken.events import Severity
@@ -128,8 +128,7 @@ class Explainer:
         """See explain_view; `brief` is for viewers."""
         now = self.clock()
         status = status_of(record, now, self.guard.why(record))[0]
-        as_wanted = status in (Status.CONVERGED, Status.MAINTENANCE)
-        stuck = not (brief or as_wanted) and record.value("power") != "OFF"
+        stuck = not (brief or status in AS_WANTED) and record.value("power") != "OFF"
         return explain_view(
             record,
             now,

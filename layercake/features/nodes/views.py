@@ -9,25 +9,28 @@ import msgspec
 
 from imageapi.spec.state import given_up
 from layercake.fleet.boots import Boots
-from layercake.fleet.guard_state import Verdict
+from layercake.fleet.guard_state import Verdict, Why
 from layercake.fleet.store import Record
 from layercake.fleet.table import Table
 from layercake.fleet.wishes import wishes
 from layercake.inventory.schema import Node
-from layercake.kraken.facts import Active
+from layercake.kraken.facts import Active, Quarantine
 from layercake.modules.boot_timeouts import BootTimeouts
 
 
 class Status(enum.Enum):
-    """How a node is, in a word. MAINTENANCE is one that is as wanted, and that a person works
-    on."""
+    """How a node is, in a word: the same word wherever nodes are listed, counted or explained.
+    MAINTENANCE is one that is as wanted, and that a person works on; UNWELL one that is as wanted
+    but for the health of a container; SILENT one that fell silent in an outage."""
 
     CONVERGED = "converged"
     MAINTENANCE = "maintenance"
+    UNWELL = "unwell"
     WORKING = "working"
     WAITING = "waiting"
     ASKING = "asking"
     HELD = "held"
+    SILENT = "silent"
     BLOCKED = "blocked"
     QUARANTINED = "quarantined"
 
@@ -35,28 +38,37 @@ class Status(enum.Enum):
 def status_of(
     record: Record, now: float, waits: Verdict | None = None, *, brief: bool = False
 ) -> tuple[Status, str]:
-    """A node's status and a line that says why; `waits` is why the guard holds its next step.
+    """A node's status and a line that says why; `waits` is why the guard leaves it alone, or holds
+    its next step (Guard.why).
     `brief`: for viewers, who are not shown what a BMC or a container said."""
     machine = record.machine
     if machine.quarantine is not None:
-        name = machine.quarantine.mutation
-        reason = "" if brief and name else machine.quarantine.reason
-        return Status.QUARANTINED, ": ".join(filter(None, (name, reason)))
-    if machine.active is not None:
+        return Status.QUARANTINED, _given_up(machine.quarantine, brief=brief)
+    why = waits.why if waits is not None else None
+    if waits is not None and why is Why.OUTAGE:
+        return Status.SILENT, waits.text
+    if machine.active is not None and why not in _BY_PERSON:
         return _under_way(record, machine.active, now)
     if record.held is not None:
         return Status.HELD, "it is being released" if brief else record.held.why
     if machine.goal.met(machine.state):
-        if record.acked < record.cfg_revision and record.goal_values.get("run") == "SYNC":
-            return Status.WORKING, "the node has yet to take the newest desired state"
         return _as_wanted(record, brief=brief)
     return _waiting(record, now, waits, brief=brief) or _stuck(record, brief=brief)
 
 
+def _given_up(quarantine: Quarantine, *, brief: bool) -> str:
+    name = quarantine.mutation
+    reason = "" if brief and name else quarantine.reason
+    return ": ".join(filter(None, (name, reason)))
+
+
 def _as_wanted(record: Record, *, brief: bool) -> tuple[Status, str]:
+    if record.acked < record.cfg_revision and record.goal_values.get("run") == "SYNC":
+        return Status.WORKING, "the node has yet to take the newest desired state"
     stop = record.care.maintenance
     if stop is None:
-        return Status.CONVERGED, ""
+        unwell = "" if brief else record.unhealthy
+        return Status.UNWELL if record.unhealthy else Status.CONVERGED, unwell
     why = "in maintenance" if brief else f"in maintenance by {stop.by}: {stop.reason}"
     off = "; wanted off, also when that is over" if record.node.state == "off" else ""
     return Status.MAINTENANCE, why + off
@@ -74,8 +86,9 @@ def _waiting(
 ) -> tuple[Status, str] | None:
     """Of a node whose next step may not begin yet."""
     machine = record.machine
-    if waits is not None and machine.asked:
-        return Status.HELD, f"{machine.asked} waits" + ("" if brief else f": {waits.text}")
+    if waits is not None and (machine.asked or record.value("image") != "FATAL"):
+        step = f"{machine.asked} waits" if machine.asked else "nothing is done to it"
+        return Status.HELD, step + ("" if brief else f": {waits.text}")
     if machine.held_until > now:
         left = machine.held_until - now
         return (Status.HELD, f"the head has started anew; its agent has {left:.0f} s to come back")
@@ -97,6 +110,10 @@ def _stuck(record: Record, *, brief: bool) -> tuple[Status, str]:
     if record.planner.next(record.machine.state, record.machine.goal) is None:
         return Status.BLOCKED, "there is no way to what is wanted; see explain"
     return Status.WORKING, ""
+
+
+_BY_PERSON = (Why.FROZEN, Why.MAINTENANCE)
+AS_WANTED = frozenset({Status.CONVERGED, Status.MAINTENANCE, Status.UNWELL})
 
 
 def wish_of(record: Record) -> str:

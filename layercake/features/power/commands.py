@@ -20,6 +20,7 @@ from layercake.client.command import (
     yes_option,
 )
 from layercake.client.confirm import confirm_stop, stays_off, stays_up
+from layercake.client.folding import fold_rows
 from layercake.client.http import lines_of
 from layercake.client.output import Column, Output
 from layercake.features.calls.commands import perform
@@ -203,7 +204,9 @@ def _change(
         confirm_stop(app, nodes, f"Power {what}", yes)
     body = {"range": nodes, "action": what, "force": force, **({"soft": True} if soft else {})}
     answer = app.head.post("/v1/power", body, timeout=POWER_S)
-    rows = [[r["node"], "yes" if r["accepted"] else "no", r["why"] or ""] for r in answer["nodes"]]
+    rows = fold_rows(
+        (r["node"], "yes" if r["accepted"] else "no", r["why"] or "") for r in answer["nodes"]
+    )
     code = OK if all(r["accepted"] for r in answer["nodes"]) else REFUSED
     accepted = [r["node"] for r in answer["nodes"] if r["accepted"]]
 
@@ -259,7 +262,7 @@ def cap(app: App, nodes: str, watts: str, yes: bool) -> Answer:
         what = "Cap no more" if wanted is None else f"Cap at {wanted} W"
         app.must_confirm(f"{what} what {nodes} draw?", yes)
         answer = app.head.post("/v1/power/cap", {"range": nodes, "watts": wanted}, timeout=POWER_S)
-    rows = [[r["node"], _cap(r), r["error"]] for r in answer["nodes"]]
+    rows = fold_rows((r["node"], _cap(r), r["error"]) for r in answer["nodes"])
     code = FAILED if any(r["error"] for r in answer["nodes"]) else OK
     return Answer(answer, lambda out: out.table(_CAPS, rows, empty="no nodes"), code)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -97,18 +98,22 @@ def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
     names = [view["name"] for view in app.head.get("/v1/nodes", range=nodes)["nodes"]]
     answers = [app.head.get(f"/v1/nodes/{path_segment(name)}/releases") for name in names]
 
-    def show(out: Output) -> None:
-        for one in answers:
-            releases = one["releases"]
-            if not releases:
-                out.line(
-                    f"{one['node']}: no release" + (f"; held: {one['held']}" if one["held"] else "")
-                )
-            for number, it in enumerate(releases if all_ else releases[:1]):
-                _show_release(out, one["node"], it, "" if number else one["held"])
-
     stuck = any(one["held"] and _needs_someone(one["releases"]) for one in answers)
+    show = functools.partial(_show_releases, answers=answers, all_=all_)
     return Answer({"nodes": answers}, show, FAILED if stuck else OK)
+
+
+def _show_releases(out: Output, answers: Sequence[Mapping[str, Any]], *, all_: bool) -> None:
+    """The releases of some nodes; those without one that are alike are one line."""
+    without: dict[str, list[str]] = {}
+    for one in answers:
+        releases = one["releases"]
+        if not releases:
+            without.setdefault(one["held"], []).append(one["node"])
+        for number, it in enumerate(releases if all_ else releases[:1]):
+            _show_release(out, one["node"], it, "" if number else one["held"])
+    for held, its in without.items():
+        out.line(f"{fold(its)}: no release" + (f"; held: {held}" if held else ""))
 
 
 def _needs_someone(releases: Sequence[Mapping[str, Any]]) -> bool:

@@ -14,6 +14,7 @@ import click
 from layercake.base.clock import local_moment
 from layercake.client.command import FAILED, OK, Answer, App, command
 from layercake.client.confirm import current_user
+from layercake.client.folding import fold_rows
 from layercake.client.output import (
     BOLD,
     DIM,
@@ -305,9 +306,10 @@ def _result(app: App, number: int, everything: bool = False) -> Answer:
         for node in view["nodes"]:
             trouble = str(node["trouble"]).splitlines()
             why = node["reason"] + (f" ({' '.join(trouble)})" if trouble and node["reason"] else "")
-            rows.append([node["name"], node["state"], node["stage"], node["batch"] or "-", why])
+            batch = str(node["batch"] or "-")
+            rows.append((node["name"], node["state"], node["stage"], batch, why))
         if rows:
-            out.table(_NODES, rows)
+            out.table(_NODES, fold_rows(rows))
 
     bad = view["state"] in ("failed", "aborted") or (
         view["state"] == "paused" and view["counts"].get("failed")

@@ -12,7 +12,8 @@ from layercake.fleet.guard_state import Stop
 
 class NodeCounts(msgspec.Struct):
     """How many nodes are how. `maintenance`: as wanted, and a person works on them; `waiting`: a
-    step failed, and is tried again; `held`: the head holds back, as in an outage."""
+    step failed, and is tried again; `held`: the head holds back, as on a frozen site; `silent`:
+    they fell silent in an outage; `unwell`: as wanted, but for the health of a container."""
 
     total: int
     converged: int
@@ -20,6 +21,8 @@ class NodeCounts(msgspec.Struct):
     working: int
     waiting: int
     held: int
+    silent: int
+    unwell: int
     quarantined: int
     blocked: int
     asking: int

@@ -180,14 +180,8 @@ def report(app: App, last_: str, file: Path | None) -> Answer:
     return Answer(answer, f"written to {file}")
 
 
-_SELDOM = (
-    ("waiting", "waiting"),
-    ("held", "held"),
-    ("blocked", "blocked"),
-    ("maintenance", "in maintenance"),
-    ("asking", "need a person"),
-)
-"""What is told of nodes if there are any, and the words for it."""
+_ALWAYS = ("converged", "working", "quarantined")
+"""What is told of nodes also if there are none; the others if there are any."""
 _SERVICES = (
     Column("SERVICE"),
     Column("STATE", styled=True),
@@ -276,9 +270,9 @@ def _head_troubles(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _nodes_line(nodes: Mapping[str, Any]) -> str:
-    always = (f"{nodes[name]} {name}" for name in ("converged", "working", "quarantined"))
-    others = (f"{nodes[name]} {text}" for name, text in _SELDOM if nodes.get(name))
-    return f"nodes     {nodes['total']}: {', '.join([*always, *others])}"
+    names = sorted(nodes, key=lambda name: name not in _ALWAYS)
+    counts = [f"{nodes[n]} {n}" for n in names if n in _ALWAYS or (n != "total" and nodes[n])]
+    return f"nodes     {nodes['total']}: {', '.join(counts)}"
 
 
 def _show_heads(out: Output, heads: Mapping[str, Any]) -> None:

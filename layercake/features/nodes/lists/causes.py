@@ -16,7 +16,7 @@ import msgspec
 from imageapi.spec.state import given_up
 from layercake.base.text import grouped
 from layercake.features.guard.outage import Whole
-from layercake.features.nodes.views import Status, status_of, wish_of
+from layercake.features.nodes.views import AS_WANTED, Status, status_of, wish_of
 from layercake.fleet.guard_state import Verdict, Why
 from layercake.fleet.store import Event, Record
 from layercake.inventory.ranges import fold
@@ -44,6 +44,7 @@ _QUANTITY = re.compile(
     r"\d+(\.\d+)?(?![\w:@/]|\.\d)"
 )
 """A number that says how much or how often, and not what."""
+_OWN = "..."
 _HINT = re.compile(r" ?\((?:hint|next): [^()]*(?:\([^()]*\)[^()]*)*\)")
 
 
@@ -197,9 +198,10 @@ def of_consoles(logs: str, lost: Iterable[tuple[Record, str]]) -> list[Beside]:
 
 
 def alike(text: str, record: Record) -> str:
-    """What was said of a node without what is its own: equal for nodes that have one cause."""
-    named = text.replace(record.name, "NODE") if len(record.name) > 1 else text
-    return _QUANTITY.sub("N", _ADDRESS.sub("ADDRESS", _HINT.sub("", named)))
+    """What was said of a node without what is its own, which is left out as "...": equal for nodes
+    that have one cause."""
+    named = text.replace(record.name, _OWN) if len(record.name) > 1 else text
+    return _QUANTITY.sub(_OWN, _ADDRESS.sub(_OWN, _HINT.sub("", named)))
 
 
 def _in_words(texts: Mapping[str, str]) -> str:
@@ -222,24 +224,35 @@ def what_of(
     frozen: bool = False,
     brief: bool = False,
 ) -> What | None:
-    """What keeps a node from being as wanted; None for one that is. `waits` is why the guard holds
-    its next step, `stopped` why it is left alone by a person's word, `outage` the one in which it
-    fell silent, and `step` what was seen last of its boot, in words. `frozen`: the whole site is.
+    """What keeps a node from being as wanted; None for one that is. Its status is that of
+    `status_of`. `waits` is why the guard holds its next step, `stopped` why it is left alone by a
+    person's word, `outage` the one in which it fell silent, and `step` what was seen last of its
+    boot, in words. `frozen`: the whole site is.
     `brief`: for viewers, who are not shown what a BMC or a container said."""
     status, text = status_of(record, now, waits, brief=brief)
-    if status in (Status.CONVERGED, Status.MAINTENANCE):
-        if not record.unhealthy or brief:
-            return None
+    if status is Status.UNWELL:
         return What(
-            "unwell",
+            status.value,
             Rank.PERSON,
-            record.unhealthy,
+            text or "a container of it is not well",
             "see what it says",
             "layercake node logs {node}",
             ROLLS,
         )
+    if status in AS_WANTED:
+        return None
+    if status is Status.SILENT:
+        return What(
+            status.value,
+            Rank.PERSON,
+            text,
+            "look at what they share: power, switch, uplink, relay",
+            "layercake outage list",
+            DARK,
+            fold(outage.domains) if outage is not None else "",
+        )
     return (
-        _left_alone(record, status, stopped, outage, frozen=frozen, brief=brief)
+        _left_alone(record, status, stopped, frozen=frozen, brief=brief)
         or _needs_someone(record, status, text)
         or _held(status, text, waits)
         or _under_way(record, status, step)
@@ -248,9 +261,9 @@ def what_of(
 
 
 def _left_alone(
-    record: Record, status: Status, stopped: str, outage: Whole | None, *, frozen: bool, brief: bool
+    record: Record, status: Status, stopped: str, *, frozen: bool, brief: bool
 ) -> What | None:
-    """Why nothing is done to the node at all: by a person's word, or in an outage."""
+    """Why nothing is done to the node at all, by a person's word."""
     if record.held is not None:
         stuck = record.held.stuck
         return What(
@@ -261,24 +274,14 @@ def _left_alone(
             "layercake node release --show {nodes}",
             RELEASE,
         )
-    if stopped:
+    if stopped and status is not Status.WORKING:
         return What(
-            "stopped",
+            status.value,
             Rank.WAITING,
             "a person has said that nothing is done to it" if brief else stopped,
             "when that is over, end it",
             "layercake thaw" if frozen else _end_of_stop(record),
             DARK,
-        )
-    if outage is not None:
-        return What(
-            "silent",
-            Rank.PERSON,
-            outage.text,
-            "look at what they share: power, switch, uplink, relay",
-            "layercake outage list",
-            DARK,
-            fold(outage.domains),
         )
     return None
 
@@ -395,7 +398,7 @@ def _page(record: Record) -> str:
     step = (
         record.machine.quarantine.mutation
         if record.machine.quarantine is not None
-        else record.machine.asked or ""
+        else record.machine.asked or next(iter(record.machine.attempts), "")
     )
     if step.startswith("power"):
         return BMC

@@ -244,7 +244,7 @@ class Listing:
             facts = FACTS(record)
             verdict = why(record)
             if (
-                entry.facts != facts or entry.why is not verdict or now >= entry.until
+                entry.facts != facts or entry.why != verdict or now >= entry.until
             ):  # 1.5 us; a look is 8
                 self._refresh(record, entry, facts, verdict, now)
             if entry.number > number:
@@ -410,6 +410,7 @@ FACTS = operator.attrgetter(
     "boots",
     "boot_times",
     "held",
+    "unhealthy",
     "changed_at",
 )
 """What the words of a node and its status are made of; each is replaced as a whole when it changes.

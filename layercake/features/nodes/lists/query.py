@@ -302,10 +302,11 @@ class _Parser:
             name = "images"
         known = self._variables.get(name) or self._values.get(name)
         if known is not None and word not in known:
+            choices = [*known, *self._values.get("images", ())] if name == "image" else known
             self._wrong(
                 value.at,
                 f"{name} is never {show(word)}",
-                nearest(word, known) or f"it is one of {', '.join(known)}",
+                nearest(word, choices) or f"it is one of {', '.join(known)}",
             )
         if name in self._several:
             return lambda node: (word in node.several(name)) is equal
