@@ -23,7 +23,7 @@ from layercake.fleet.persistence.database import whole
 from layercake.fleet.store import Store
 from layercake.fleet.transaction import ORIGIN, Origin
 from layercake.inventory.ranges import expand, spelled
-from layercake.kraken.errors import InputError, LayercakeError, Refused
+from layercake.kraken.errors import Deposed, InputError, LayercakeError, Refused
 from layercake.moduleapi.module import Role
 from layercake.moduleapi.web import body_of, charge_names
 
@@ -142,6 +142,8 @@ class Gate:
         try:
             await self._access.end(number, status, error)
         # the change is recorded, and has happened: only its outcome is not known later
+        except Deposed as failure:
+            log.info("the outcome of change %s is not recorded: %s", number, failure)
         except LayercakeError as failure:
             log.error("cannot record the outcome of change %s: %s", number, failure)
 

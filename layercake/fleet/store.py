@@ -176,15 +176,14 @@ class Record:
     `last_seen` is the time of its last valid datagram, `address` where that came from. `stage` is
     what it shall have ready beside what it runs, `staged` the digests of it that it has said are,
     `stage_error` why it could not. `unhealthy` is what its newest health check said, "" if it is
-    well. `containers` is how the node last said its containers are
-    (imageapi.node.imageset.plan.view), `api_port` where its own API listens, 0 if it has none.
-    `care` is what the guard minds of it, `trust` its certificates, `boots` which kernel, minOS and
-    agent it has and shall have, `cards` its network cards, `interfaces` those that the inventory
-    names, and `clock` its clock as it last said. `applied` names the images that an inventory gave
-    it: others than the node's are those of `image roll` since. `errors` are the newest that it told
-    of its images. `held`: no image is started on it (layercake.features.releases); it is not
-    written with the record. `remembered`: how it was before this head began, as far as that is
-    neither seen anew nor proven wrong.
+    well. `containers` is how its containers are (imageapi.node.imageset.plan.view), `api_port`
+    where its own API listens, 0 if it has none. `care` is what the guard minds of it, `trust` its
+    certificates, `boots` which kernel, minOS and agent it has and shall have, `cards` its network
+    cards, `interfaces` those that the inventory names, and `clock` its clock. `applied` names the
+    images that an inventory gave it: others than the node's are those of `image roll` since.
+    `errors` are the newest that it told of its images. `held`: no image is started on it
+    (layercake.features.releases), which is not written. `remembered`: how it was before this head
+    began, where it was not seen since.
     """
 
     row: int
