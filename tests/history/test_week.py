@@ -212,7 +212,8 @@ async def _sunday(week: Week) -> None:
     assert re.search(r"kernel_args.*ann.*in the dark|ann.*in the dark", blame), blame
     audit = await week.types("ann", "audit", "--since", "30d")
     rows = [re.split(r"  +", line) for line in audit.splitlines()]
-    done = [(row[1], row[4], row[6].rpartition(" reason=")[2]) for row in rows]
+    reasons = [re.search(r"\breason=(.*?)(?= \w+=|$)", row[6]) for row in rows]
+    done = [(row[1], row[4], why[1]) for row, why in zip(rows, reasons, strict=True) if why]
     for one in (
         ("ann", "POST /v1/inventory/apply", "rows are known"),
         ("bob", "PATCH /v1/nodes/n3", "ticket 17"),
