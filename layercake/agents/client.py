@@ -19,6 +19,7 @@ import aiohttp
 
 from layercake.agents.pki import Authority, name_of
 from layercake.agents.sync import in_sync
+from layercake.base.clock import Clock
 from layercake.base.text import parse_json
 from layercake.fleet.site_heads import SiteHeads
 from layercake.fleet.store import Record, Session
@@ -48,9 +49,10 @@ MAX_ERROR = 65536
 class NodeLink:
     """Asks nodes, as the one of the `heads` that this is."""
 
-    def __init__(self, authority: Authority, heads: SiteHeads) -> None:
+    def __init__(self, authority: Authority, heads: SiteHeads, clock: Clock) -> None:
         self._authority = authority
         self._heads = heads
+        self._clock = clock
 
     def _context(self) -> ssl.SSLContext:
         """Trusts the head's authorities and shows the head's own certificate. Names are of one
@@ -72,7 +74,7 @@ class NodeLink:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer of a node, whose content is read as it comes. Raises Unreachable, InputError,
         Refused, HeadOutdated, OperationFailed."""
-        url, session = _way_to(record)
+        url, session = _way_to(record, self._clock())
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
         with _as_unreachable(record):
             connections = OutgoingConnections()
@@ -128,12 +130,12 @@ class NodeLink:
         return True
 
 
-def _way_to(record: Record) -> tuple[str, Session]:
+def _way_to(record: Record, now: float) -> tuple[str, Session]:
     """Where a node's API is, and the session that the node has. Raises Unreachable for a node that
     is not in sync, or serves none."""
     session = record.session
     address = record.address
-    serves = in_sync(record) and record.api_port
+    serves = in_sync(record, now) and record.api_port
     if not serves or session is None or address is None:
         raise Unreachable(
             f"cannot ask {record.name}: its agent is not in sync, or does not serve its API",

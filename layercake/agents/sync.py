@@ -54,13 +54,11 @@ COUNTED = ("hello", "challenged", "refused", "layout", "deaf", "unsent")
 _DRAIN = 32  # datagrams at a stretch: each may set off much
 # at 2,000 HELLOs a second: half of the processor that a turn of the loop for each few takes
 _GATHER_S = 0.008
-# turns of reading at most that empty what a busy head has not read yet: more than the socket can
-# hold
+# turns of reading that surely empty the socket of a busy head
 _QUEUED = 1024
 _CALLED = 50
 _CALL_S = 0.02
-"""So many nodes are called at a time by a head that begins, and how long it waits between: 10,000
-in 4 s, when each is heard twice."""
+"""Nodes that are called at a time, and seconds until the next: 10,000 in 4 s."""
 _SURE = 2
 """HELLOs after which a node that was asked is known to speak: one may have been on its way
 before."""
@@ -84,11 +82,11 @@ class _Asked:
     heard: int = 0
 
 
-def in_sync(record: Record) -> bool:
+def in_sync(record: Record, now: float) -> bool:
     """Whether a node's agent speaks, as far as that is known: of one that was not heard since this
-    head began, how it was before."""
+    head began, how it was before, for as long as it is waited for."""
     values = record.values()
-    if record.remembered is not None:
+    if record.remembered is not None and record.machine.held_until > now:
         values = record.remembered.fill(values)
     return record.session is not None and values["run"] == "SYNC"
 
@@ -199,19 +197,21 @@ class Sync:
             self._heard_by[number] = server
             self._repeated.pop(node, None)
         if datagram.epoch != self._store.epoch:
-            self._challenge(record, datagram, address)
+            self._challenge(record, datagram, address, server)
             return
         if not self._guards.setdefault(number, ReplayGuard()).accept(datagram.sequence):
             raise WireError("cannot take a datagram: its sequence number was used before")
         self._remember(record, data, server, self._hello(record, datagram, address))
 
-    def _challenge(self, record: Record, datagram: Datagram, address: tuple[str, int]) -> None:
+    def _challenge(
+        self, record: Record, datagram: Datagram, address: tuple[str, int], server: int
+    ) -> None:
         """Has a node speak under the epoch of now. Raises WireError for one that follows another
         head by now."""
         if self._heads.outdated(heads_epoch(datagram.epoch)):
             raise WireError("cannot take a datagram: the node follows another head by now")
         self.counters["challenged"] += 1
-        self._send(record, Kind.CHALLENGE, address, datagram.sequence)
+        self._send(record, Kind.CHALLENGE, address, datagram.sequence, server=server)
 
     def _again(self, data: bytes, address: tuple[str, int], server: int) -> bool:
         """Takes a HELLO that says what the last one said, of a node of which nothing else has
@@ -323,11 +323,10 @@ class Sync:
             self._send(record, Kind.DESIRED, record.address)
 
     async def call_nodes(self) -> None:
-        """Has the nodes speak that did when this head, or the one before, was last heard, and have
-        not since: those first with which something is under way. Each would speak by itself in
-        `hello_s`."""
-        expected = [record for record in self._store if in_sync(record)]
-        expected.sort(key=lambda record: record.machine.active is None)
+        """Has the nodes speak that spoke before this head began, those first that are to do
+        something. Each would speak by itself in `hello_s`."""
+        expected = [record for record in self._store if self.expects(record)]
+        expected.sort(key=lambda r: r.care.order is None and r.acked == r.cfg_revision)
         for number, record in enumerate(expected):
             if number % _CALLED == 0:
                 await asyncio.sleep(_CALL_S)
@@ -341,6 +340,10 @@ class Sync:
             self._suspects[record.node.id] = (self._clock(), why)
             if record.address is not None:
                 self._send(record, Kind.DESIRED, record.address, probe=True)
+
+    def expects(self, record: Record) -> bool:
+        """Whether a node's agent is in sync, as far as is known (`in_sync`)."""
+        return in_sync(record, self._clock())
 
     def speaks(self, record: Record) -> bool:
         """Whether a node's agent was heard not long ago: its datagrams, or its join."""
@@ -457,6 +460,7 @@ class Sync:
         sequence: int | None = None,
         *,
         probe: bool = False,
+        server: int | None = None,
     ) -> None:
         if record.session is None:
             return
@@ -474,8 +478,10 @@ class Sync:
             mask=goal.mask,
             state=goal.value,
         )
-        heard = record.last_seen is not None
-        server = self._heard_by.get(record.session.number, 0) if heard else self._facing(record)
+        if server is None and record.last_seen is None:
+            server = self._facing(record)
+        elif server is None:
+            server = self._heard_by.get(record.session.number, 0)
         self._send_to(record, encode(datagram, record.session.key), server, address)
 
     def _facing(self, record: Record) -> int:

@@ -128,7 +128,7 @@ class Head:
             self.sync,
             self.joining,
             NodeRequests(self.store, self.sync),
-            NodeLink(self.authority, self.heads),
+            NodeLink(self.authority, self.heads, self.clock),
             self.authority,
             self.heads,
             self.vault,

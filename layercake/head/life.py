@@ -73,6 +73,8 @@ class Life:
             process.gc_loop(),
         )
         self._tasks = [asyncio.create_task(loop) for loop in loops]
+        for task in self._tasks:
+            task.add_done_callback(_note_end)
         kernel.store.event(
             None, events.HEAD_STARTED, f"the head has started with {len(kernel.store)} nodes"
         )
@@ -116,3 +118,9 @@ class Life:
         ):
             look()
             await asyncio.sleep(0)
+
+
+def _note_end(task: asyncio.Task[None]) -> None:
+    """Says so if a loop has ended by a fault."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("a loop of the head has ended", exc_info=error)

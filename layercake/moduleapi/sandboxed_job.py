@@ -123,8 +123,8 @@ class SandboxedJob:
             raise self._ended(ended.status) from None
 
     async def prepare(self, module: str) -> None:
-        """Starts the process for the first `request`, which does not wait for that then."""
-        async with self.turn():
+        """Starts the process for the next `request`, which does not wait for that then."""
+        async with self._turn:
             await self._standing_process(module).start()
 
     def _standing_process(self, module: str) -> WorkerProcess:

@@ -166,8 +166,8 @@ class WaitingProcesses:
             return
         try:
             await self.start(launches())
-        except OSError as error:  # they are started when they are needed
-            log.error("cannot start the modules' processes beforehand: %s", error)
+        except Exception:  # they are started when they are needed
+            log.exception("the modules' processes cannot be started beforehand")
 
     async def start(self, launches: Mapping[str, Launch]) -> None:
         """Starts them, until `stop_starting` is called. One that cannot be is started when it is

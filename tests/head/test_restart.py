@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import uuid
+from pathlib import Path
 
 import pytest
 
@@ -16,8 +18,9 @@ from layercake.kraken import converge
 from layercake.kraken.converge import Discovered, Event, Held, NodeState
 from layercake.kraken.errors import OperationFailed
 from layercake.kraken.mutation import Where
-from layercake.kraken.wire import Kind
-from tests.support.world import World
+from layercake.kraken.wire import Kind, decode
+from layercake.moduleapi.network import HeadAddress
+from tests.support.world import INVENTORY, World, opened
 
 
 async def test_defect_2_a_restarted_head_starts_nothing_on_a_node_that_comes_back(
@@ -254,3 +257,46 @@ async def test_what_is_asked_of_a_node_that_was_up_before_the_head_began_is_told
     assert world.received("n0").kind is Kind.DESIRED
     with pytest.raises(NotFetched, match="not in sync"):
         await world.head.kernel.requests.request(world.node("n1"), {"kind": "logs"}, 0.0)
+
+
+async def test_a_node_that_does_not_come_back_is_asked_nothing_once_it_is_waited_for_no_more(
+    world: World,
+) -> None:
+    await in_sync(world)
+    await world.restart()
+    record = world.node("n0")
+    assert world.head.sync.expects(record)
+    world.clock.now = record.machine.held_until + 1
+    assert not world.head.sync.expects(record)
+
+
+async def test_who_is_to_do_something_is_called_first(world: World) -> None:
+    for name in ("n0", "n1"):
+        world.attach(name)
+        world.node(name).acked = world.node(name).cfg_revision
+        world.send(world.hello(name))
+        world.head.store.mark(world.node(name))
+    world.head.store.revise(world.node("n1"))
+    await world.restart()
+    while world.waiting():
+        world.received("n0")
+    await world.head.sync.call_nodes()
+    called = [world.received("n0").node, world.received("n0").node]
+    assert called == [uuid.UUID(world.node(name).node.id).bytes for name in ("n1", "n0")]
+
+
+async def test_a_challenge_comes_from_where_the_hello_went(tmp_path: Path) -> None:
+    """Also if the node's network has another address of the head by now."""
+    also = HeadAddress(interface="lo", address="127.0.0.2", prefix=24)
+    async with opened(tmp_path, more_networks={"b": also}) as world:
+        text = INVENTORY + "\nnetworks:\n  b: {subnet: 10.1.0.0/24, head: 10.1.0.250}\n"
+        await world.ops.inventory.apply(text, "t.yaml", None, False)
+        network = world.head.networks.of(world.node("n0").node)
+        assert isinstance(network, dict)
+        network["head"] = "127.0.0.2"  # which no inventory can have
+        assert world.head.heads.own_address(world.node("n0")) == "127.0.0.2"
+        world.attach("n0")
+        world.send(world.hello("n0", epoch=1))
+        data, source = world.client.recvfrom(2048)
+        assert decode(data, b"k" * 32).kind is Kind.CHALLENGE
+        assert source == ("127.0.0.1", world.port)

@@ -7,6 +7,7 @@ import contextlib
 import select
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from patience import patience
 
 from layercake.agents import pki
 from layercake.kraken.facts import Remembered
+from layercake.kraken.wire import datagram_epoch
 from minos.agent.head_link.known_heads import Head, KnownHeads
 from minos.agent.head_link.link import HeadLink
 from minos.agent.head_link.sync_socket import HeadSockets, SyncSocket
@@ -203,6 +205,7 @@ async def test_a_head_that_begins_to_act_calls_a_node_where_the_one_before_has_h
     before, record = site.first.node("n0"), site.second.node("n0")
     record.address = before.address
     record.remembered = Remembered(before.values(), None)
+    record.machine = replace(record.machine, held_until=site.second.clock.now + 60)
     site.second.head.heads.acts(2)
     await site.second.head.sync.call_nodes()
     for _ in range(2):  # HELLO; then it takes the CHALLENGE, and says HELLO in the new epoch
@@ -232,8 +235,33 @@ def test_what_speaks_to_the_heads_has_one_port_and_nobody_else_gets_it() -> None
         select.select([sockets], [], [], patience(10))
         for head in heads:
             assert sockets.receive(head) == head.sync.encode()
-        other = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with pytest.raises(OSError, match="in use"):
-            other.bind(("", heard[0][1]))
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            other = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+            other.setsockopt(socket.SOL_SOCKET, option, 1)
+            with pytest.raises(OSError, match="in use"):
+                other.bind(("", heard[0][1]))
     sockets.close()
+
+
+def test_a_head_without_a_route_is_tried_again_and_nobody_else_is_heard_for_it() -> None:
+    """Linux refuses to connect to a broadcast address without SO_BROADCAST, as to one without a
+    route."""
+    here, nowhere = Head("https://a", "127.0.0.1:7311"), Head("https://b", "255.255.255.255:7311")
+    sockets = HeadSockets()
+    for _ in range(2):
+        sockets.follow([here, nowhere])
+        sockets.send(nowhere, b"hello")
+        assert sockets.receive(nowhere) is None
+    sockets.close()
+
+
+async def test_datagrams_that_are_sent_again_have_no_more_hellos_said(site: Site) -> None:
+    """Recorded from two lives of a head, in turn, they are each of another epoch than the last."""
+    record, head = site.first.node("n0"), site.first.head
+    before = head.sync.counters["challenged"]
+    for number in range(20):
+        head.store.epoch = datagram_epoch(1, 70 + number % 2)
+        head.sync.push(record)
+        site.sync.read()
+    head.sync.read()
+    assert head.sync.counters["challenged"] - before == 1

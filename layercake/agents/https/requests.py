@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from layercake.agents.https.routes import MAX_BODY
-from layercake.agents.sync import Sync, in_sync
+from layercake.agents.sync import Sync
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import OperationFailed, Unreachable
 
@@ -112,7 +112,7 @@ class NodeRequests:
 
     def _place(self, record: Record, request: dict[str, Any], most: int) -> tuple[int, _Pending]:
         """Puts a request into a node's desired state. Raises Unreachable."""
-        if not in_sync(record):
+        if not self._sync.expects(record):
             raise NotFetched(
                 f"cannot ask {record.name}: its agent is not in sync",
                 hint=f"see `layercake node explain {record.name}`",

@@ -185,7 +185,7 @@ class Readers:
         self.applied = SandboxedJob("apply the inventory", READING, urgent=True)
 
     async def prepare(self) -> None:
-        """The first change after the head began does not wait for a process to start."""
+        """A change soon after the head began does not wait for a process to start."""
         await self.applied.prepare(MODULE)
 
     @property

@@ -27,6 +27,8 @@ from minos.agent.head_link.sync import (
 )
 from minos.agent.state import Config, Session, parse_endpoint
 
+ANSWER_AGAIN_S = 0.25
+
 
 class HeadSockets:
     """A socket to each head, which hears that one alone; a selector can wait for all of them by one
@@ -48,27 +50,31 @@ class HeadSockets:
             self._poll.unregister(gone)
             gone.close()
         for place in places - self._sockets.keys():
-            self._sockets[place] = self._connected(*parse_endpoint(place))
-            self._poll.register(self._sockets[place], select.EPOLLIN)
+            self._connect(place)
 
-    def _connected(self, host: str, port: int) -> socket.socket:
-        """A socket to a head, from the port of those to the others: a head that begins to act
-        calls the node where the one before has heard it. Nobody else gets that port meanwhile."""
+    def _connect(self, place: str) -> None:
+        """Has a socket to a head, from the port of those to the others: a head that begins to act
+        calls the node where the one before has heard it. Linux lets only the same user have that
+        port too (socket(7), SO_REUSEPORT), and nobody once it is bound."""
+        host, port = parse_endpoint(place)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_DGRAM)
         sock.setblocking(False)
         alike = [other for other in self._sockets.values() if other.family == family]
-        own = alike[0].getsockname()[1] if alike else 0
-        for one in (*alike, sock):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):  # then it has a port of its own, and is not called
-            sock.bind(("", own))
-        for one in (*alike, sock):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-        # No route: it is sent into nothing, and the heads are asked again later.
-        with contextlib.suppress(OSError):
+        if alike:
+            for one in (*alike, sock):
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            with contextlib.suppress(OSError):  # then it has a port of its own, and is not called
+                sock.bind(("", alike[0].getsockname()[1]))
+            for one in (*alike, sock):
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
+        try:
             sock.connect((host, port))
-        return sock
+        except OSError:  # no route: it is tried again with the next HELLO
+            sock.close()
+            return
+        self._sockets[place] = sock
+        self._poll.register(sock, select.EPOLLIN)
 
     def close(self) -> None:
         """Hears no more."""
@@ -78,9 +84,8 @@ class HeadSockets:
 
     def send(self, head: Head, data: bytes) -> None:
         """Sends to one of them."""
-        with contextlib.suppress(
-            OSError
-        ):  # no route, or nobody listens: the timer brings the next chance
+        # No route, or nobody listens: the timer brings the next chance.
+        with contextlib.suppress(OSError, KeyError):
             self._sockets[head.sync].send(data)
 
     def receive(self, head: Head) -> bytes | None:
@@ -130,6 +135,7 @@ class SyncSocket:
         """Whether the head, as it runs now, has answered a HELLO of this agent."""
         self._said: tuple[int, int, int] | None = None
         self._send_hello: Callable[[Head], None] = lambda head: None
+        self._next_answer = 0.0
         host, port = session.sync
         heads.joined(f"{host}:{port}")
         self._sockets = HeadSockets()
@@ -207,7 +213,10 @@ class SyncSocket:
                 message = self._codec.receive(data)
             except (OutdatedHead, Called):
                 # The one learns by that that it acts no more, the other one that the node is there.
-                self._send_hello(head)
+                # Whoever sends such datagrams again has not more HELLOs said for it.
+                if (now := self._clock()) >= self._next_answer:
+                    self._next_answer = now + ANSWER_AGAIN_S
+                    self._send_hello(head)
                 continue
             except WireError:
                 continue
