@@ -139,13 +139,16 @@ def _still() -> None:
 
 
 class _watch:
-    """Raises TooSlow in this thread when a timer that is set for each input ends."""
+    """Raises TooSlow in this thread when a timer that is set for each input ends. What other tests
+    have left in memory is not searched for garbage meanwhile, at the cost of an input."""
 
     def __enter__(self) -> None:
+        gc.freeze()
         self._before = {number: signal.signal(number, _late) for number in _TIMERS.values()}
 
     def __exit__(self, *found: object) -> None:
         _still()
+        gc.unfreeze()
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
