@@ -202,7 +202,8 @@ async def test_of_two_heads_that_both_answer_the_later_one_is_followed(site: Sit
 async def test_a_head_that_begins_to_act_calls_a_node_where_the_one_before_has_heard_it(
     site: Site,
 ) -> None:
-    before, record = site.first.node("n0"), site.second.node("n0")
+    before = site.first.node("n0")
+    record = site.second.node("n0")
     record.address = before.address
     record.remembered = Remembered(before.values(), None)
     record.machine = replace(record.machine, held_until=site.second.clock.now + 60)
@@ -246,7 +247,8 @@ def test_what_speaks_to_the_heads_has_one_port_and_nobody_else_gets_it() -> None
 def test_a_head_without_a_route_is_tried_again_and_nobody_else_is_heard_for_it() -> None:
     """Linux refuses to connect to a broadcast address without SO_BROADCAST, as to one without a
     route."""
-    here, nowhere = Head("https://a", "127.0.0.1:7311"), Head("https://b", "255.255.255.255:7311")
+    here = Head("https://a", "127.0.0.1:7311")
+    nowhere = Head("https://b", "255.255.255.255:7311")
     sockets = HeadSockets()
     for _ in range(2):
         sockets.follow([here, nowhere])
@@ -257,7 +259,8 @@ def test_a_head_without_a_route_is_tried_again_and_nobody_else_is_heard_for_it()
 
 async def test_datagrams_that_are_sent_again_have_no_more_hellos_said(site: Site) -> None:
     """Recorded from two lives of a head, in turn, they are each of another epoch than the last."""
-    record, head = site.first.node("n0"), site.first.head
+    record = site.first.node("n0")
+    head = site.first.head
     before = head.sync.counters["challenged"]
     for number in range(20):
         head.store.epoch = datagram_epoch(1, 70 + number % 2)
