@@ -41,7 +41,9 @@ from layercake.moduleapi.event_loop.tasks import cancel_all
 from layercake.moduleapi.module import Module, Site
 from layercake.moduleapi.service import MutationRequest, Service
 
-API_VERSION = 2
+API_VERSION = 3
+TOGETHER_SINCE = 3
+"""The version since which a process is told several things in one message."""
 METHOD = "/layercake.module.v1.ModuleHost/Attach"
 COOKIE_VARIABLE = "LAYERCAKE_MODULE_COOKIE"
 ERROR_KINDS: dict[str, type[LayercakeError]] = {
@@ -106,7 +108,11 @@ class _Runner:
     async def handle(self, message: pb.FromHead) -> bool:
         """Acts on one message of the head; False when the service is to stop."""
         kind = message.WhichOneof("kind")
-        if kind == "settings":
+        if kind == "several":
+            for one in message.several.messages:
+                if not await self.handle(one):
+                    return False
+        elif kind == "settings":
             await self._start(message.settings)
         elif kind == "node_changed":
             await self.service.node_changed(

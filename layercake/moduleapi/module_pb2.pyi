@@ -1,7 +1,7 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -187,8 +187,14 @@ class Call(_message.Message):
     json: bytes
     def __init__(self, id: _Optional[int] = ..., method: _Optional[str] = ..., json: _Optional[bytes] = ...) -> None: ...
 
+class Several(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[FromHead]
+    def __init__(self, messages: _Optional[_Iterable[_Union[FromHead, _Mapping]]] = ...) -> None: ...
+
 class FromHead(_message.Message):
-    __slots__ = ("settings", "node_changed", "node_removed", "node_state", "mutate", "cancel", "call", "ready", "stop", "network_changed", "network_removed", "log_level")
+    __slots__ = ("settings", "node_changed", "node_removed", "node_state", "mutate", "cancel", "call", "ready", "stop", "network_changed", "network_removed", "log_level", "several")
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     NODE_CHANGED_FIELD_NUMBER: _ClassVar[int]
     NODE_REMOVED_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +207,7 @@ class FromHead(_message.Message):
     NETWORK_CHANGED_FIELD_NUMBER: _ClassVar[int]
     NETWORK_REMOVED_FIELD_NUMBER: _ClassVar[int]
     LOG_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SEVERAL_FIELD_NUMBER: _ClassVar[int]
     settings: Settings
     node_changed: NodeChanged
     node_removed: NodeRemoved
@@ -213,4 +220,5 @@ class FromHead(_message.Message):
     network_changed: NetworkChanged
     network_removed: NetworkRemoved
     log_level: str
-    def __init__(self, settings: _Optional[_Union[Settings, _Mapping]] = ..., node_changed: _Optional[_Union[NodeChanged, _Mapping]] = ..., node_removed: _Optional[_Union[NodeRemoved, _Mapping]] = ..., node_state: _Optional[_Union[NodeState, _Mapping]] = ..., mutate: _Optional[_Union[Mutate, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., ready: _Optional[bool] = ..., stop: _Optional[bool] = ..., network_changed: _Optional[_Union[NetworkChanged, _Mapping]] = ..., network_removed: _Optional[_Union[NetworkRemoved, _Mapping]] = ..., log_level: _Optional[str] = ...) -> None: ...
+    several: Several
+    def __init__(self, settings: _Optional[_Union[Settings, _Mapping]] = ..., node_changed: _Optional[_Union[NodeChanged, _Mapping]] = ..., node_removed: _Optional[_Union[NodeRemoved, _Mapping]] = ..., node_state: _Optional[_Union[NodeState, _Mapping]] = ..., mutate: _Optional[_Union[Mutate, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., ready: _Optional[bool] = ..., stop: _Optional[bool] = ..., network_changed: _Optional[_Union[NetworkChanged, _Mapping]] = ..., network_removed: _Optional[_Union[NetworkRemoved, _Mapping]] = ..., log_level: _Optional[str] = ..., several: _Optional[_Union[Several, _Mapping]] = ...) -> None: ...

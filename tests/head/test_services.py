@@ -24,7 +24,7 @@ from layercake.kraken.errors import NotFound, Unreachable
 from layercake.main import serve
 from layercake.moduleapi import client
 from layercake.moduleapi import module_pb2 as pb
-from layercake.modules.host import ModuleHost, Start
+from layercake.modules.host import TOGETHER_BYTES, ModuleHost, Start
 from layercake.modules.manager import Launch, ServiceManager, WaitingProcesses, launch_of
 from layercake.notify import Notifier
 from tests.support.echo import MODULE, EchoSettings
@@ -241,6 +241,51 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+async def _attached(tmp_path: Path, version: int) -> tuple[ModuleHost, AsyncIterator[pb.FromHead]]:
+    """A host with a module of a version that has attached, and what that one is told next."""
+    host = ModuleHost(tmp_path / "m.sock")
+    host.reports_to = KeepingListener()
+    host.expect(NAME, "i1", "c1", Start({}))
+
+    async def hello() -> AsyncIterator[pb.FromService]:
+        yield pb.FromService(
+            hello=pb.Hello(service=NAME, instance="i1", cookie="c1", version=version)
+        )
+        await asyncio.Event().wait()
+
+    messages = host.attach(hello(), None)
+    assert (await anext(messages)).WhichOneof("kind") == "settings"
+    assert (await anext(messages)).WhichOneof("kind") == "ready"
+    return host, messages
+
+
+def _node(number: int, size: int = 10) -> pb.FromHead:
+    return pb.FromHead(node_changed=pb.NodeChanged(node=f"n{number}", json=b"x" * size))
+
+
+async def test_what_waits_for_a_module_comes_together_and_in_order(tmp_path: Path) -> None:
+    host, messages = await _attached(tmp_path, client.API_VERSION)
+    for number in range(600):
+        host.send(NAME, _node(number))
+    host.send(NAME, _node(600, TOGETHER_BYTES))
+    host.send(NAME, _node(601))
+    await host.stop()
+    told = [message async for message in messages]
+    assert [len(message.several.messages) for message in told] == [256, 256, 89, 2]
+    inner = [one for message in told for one in message.several.messages]
+    assert [one.node_changed.node for one in inner[:-1]] == [f"n{i}" for i in range(602)]
+    assert inner[-1].stop
+
+
+async def test_a_module_of_the_version_before_is_told_each_thing_by_itself(tmp_path: Path) -> None:
+    host, messages = await _attached(tmp_path, 2)
+    for number in range(3):
+        host.send(NAME, _node(number))
+    await host.stop()
+    told = [message async for message in messages]
+    assert [message.WhichOneof("kind") for message in told] == ["node_changed"] * 3 + ["stop"]
 
 
 async def test_what_begins_while_a_module_attaches_is_told_once(tmp_path: Path) -> None:

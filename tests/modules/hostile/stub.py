@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc.aio
 
 from layercake.moduleapi import module_pb2 as pb
-from layercake.moduleapi.client import API_VERSION, COOKIE_VARIABLE, METHOD
+from layercake.moduleapi.client import COOKIE_VARIABLE, METHOD
 
 BURST = 200
 HUGE = "x" * 1_000_000
@@ -37,7 +37,7 @@ class Stub:
     async def attach(self, socket: str, instance: str) -> None:
         """Until the head says stop."""
         hello = pb.Hello(
-            version=API_VERSION,
+            version=2,  # each thing by itself
             service=self.name,
             instance=instance,
             cookie=os.environ[COOKIE_VARIABLE],
