@@ -250,7 +250,7 @@ class Rack:
         out = self._hypervisor.stdout
         assert out is not None  # noqa: S101 - it is a pipe, see above
         ready, _, _ = select.select(
-            [out], [], [], _LIBVIRT_LIMIT_S if self._libvirt else _UP_LIMIT_S
+            [out], [], [], patience(_LIBVIRT_LIMIT_S if self._libvirt else _UP_LIMIT_S)
         )
         line = out.readline() if ready else ""
         answer = (
