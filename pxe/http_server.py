@@ -8,6 +8,7 @@ of an image, which is put together. A node is known by its reserved address.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -41,6 +42,7 @@ LIMITS = Limits(known=8, most=4096)
 once."""
 _AT_ONCE = 1 << 20
 _BOOT = "/boot/"
+_TOLD_S = 30.0  # for so long who may be a node that was not told yet waits for his answer
 
 
 class HttpServer:
@@ -121,6 +123,10 @@ class HttpServer:
     async def _refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """403 for who may not, 500 with one line of reason for a record that no script can be made
         of; never a traceback."""
+        if self._state.may_come(request.remote or ""):
+            with contextlib.suppress(TimeoutError):  # it is refused then, as a stranger is
+                async with asyncio.timeout(_TOLD_S):
+                    await self._state.nodes.told.wait()
         if isinstance(request.match_info.http_exception, web.HTTPNotFound):
             self._state.asks_other(request.remote or "", request.path, "HTTP")
         try:

@@ -3,6 +3,7 @@ whatever the size of the rack."""
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import ipaddress
 import re
@@ -190,9 +191,12 @@ class Nodes:
     """The table. The inventory forbids two nodes with one MAC or IP; when records of a swap arrive
     one after the other, the newest owner of a MAC or IP has it, and the old owner's later change
     does not take it away. `networks` is another number whenever the networks that nodes are in are
-    others."""
+    others. `told` is clear while a new process is being told of its nodes: who is not known may
+    be one of them then, gets no answer, and asks again."""
 
     def __init__(self) -> None:
+        self.told = asyncio.Event()
+        self.told.set()
         self.networks = 0
         self._by_id: dict[str, Node] = {}
         self._by_mac: dict[bytes, Node] = {}
@@ -255,6 +259,10 @@ class Nodes:
         address = ipaddress.IPv6Address(ip.partition("%")[0]).packed
         mac = mac_of_address(address)
         return self._by_mac.get(mac) if mac is not None else self._by_ip.get(ip_of(address) or "")
+
+    def may_come(self, node: Node | None) -> bool:
+        """Whether who is found to be this node, or none, may be one that was not told yet."""
+        return node is None and not self.told.is_set()
 
     def subnet_of(self, link: bytes) -> Subnet | None:
         """The network of a link, by the address of a relay there; of the networks that nodes are

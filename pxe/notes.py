@@ -23,12 +23,15 @@ _OTHER_MACHINE = "correct its arch in the inventory, or its mac: it may be anoth
 _COUNTED = {
     "dhcp": "received received-4011 malformed repeated crowded late other-servers send-failed "
     "receive-failed offered acked naked released declined unknown-mac not-armed no-program "
-    "wrong-architecture no-ipv4 other-server not-for-us other-network pool-full",
+    "wrong-architecture no-ipv4 other-server not-for-us other-network pool-full "
+    "not-told",
     "dhcpv6": "received malformed send-failed receive-failed offered acked naked released declined "
-    "unknown-mac not-armed no-program wrong-architecture other-server not-for-us other-network",
-    "tftp": "requests malformed refused too-many send-failed done aborted silent gone broken",
+    "unknown-mac not-armed no-program wrong-architecture other-server not-for-us other-network "
+    "not-told",
+    "tftp": "requests malformed refused too-many send-failed done aborted silent gone broken "
+    "not-told",
     "http": "2xx 3xx 4xx 5xx",
-    "dns": "answered no-such-name refused forward malformed limited foreign tcp send-full "
+    "dns": "answered no-such-name refused forward malformed limited foreign tcp send-full not-told "
     "send-failed receive-failed",
     "ntp": "answered refused send-failed receive-failed",
     "fetch": "stranger not-armed other-file",

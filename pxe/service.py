@@ -87,6 +87,7 @@ class PxeService(Service):
         """Opens all sockets, or none: an error closes those that were open already."""
         conf = Settings.of(site, settings)
         recorder = Recorder(link, self.windows, self._clock)
+        self._nodes.told.clear()
         self._link = link
         self._state = state = BootState(conf, self._nodes, self.windows, recorder, self._clock)
         programs = _programs(conf.ipxe_dir)
@@ -123,7 +124,10 @@ class PxeService(Service):
             await self.stop()
             raise
         self._counting = asyncio.create_task(self._count(recorder))
-        link.health("running")
+
+    async def ready(self) -> None:
+        """Who is not known is a stranger from now on."""
+        self._nodes.told.set()
 
     async def _count(self, recorder: Recorder) -> None:
         while True:
@@ -183,6 +187,8 @@ class PxeService(Service):
             )
 
         def decide_again(packet: DhcpPacket) -> Decision:
+            if self._nodes.may_come(self._nodes.by_mac(packet.mac)):
+                return Decision(Outcome.NOT_TOLD)
             return proxydhcp.answer_again(packet, self._nodes, self.windows, common, self._clock())
 
         def with_dynamic(
@@ -250,7 +256,7 @@ class PxeService(Service):
         """DNS. Something else may have its port: boots go on without."""
         wanted = conf.dns if conf.names.forward is None else conf.names.forward
         self._forwarder = Forwarder(wanted, conf.address, self._clock)
-        self._names = Names(conf, int(time.time()), self.dynamic.near)
+        self._names = Names(conf, int(time.time()), self.dynamic.near, self._nodes.told.is_set)
         try:
             for own in conf.listens:
                 self._open(

@@ -65,6 +65,10 @@ class BootState:
             ip in {own.address for own in self.settings.heads} and self.clock() < self.visit.until
         )
 
+    def may_come(self, ip: str) -> bool:
+        """Whether who asks at this address may be a node that was not told yet."""
+        return self.nodes.may_come(self.nodes.by_ip(ip)) and not self.visits(ip)
+
     def booting(self, ip: str) -> tuple[Node, Window]:
         """The node whose reserved address this is, and its open window. Raises Refused for everyone
         else.

@@ -31,6 +31,10 @@ class TftpFiles:
         self._state = state
         self._wall = wall
 
+    def may_come(self, ip: str) -> bool:
+        """Whether this may be a client of ours that is not known yet."""
+        return self._state.may_come(ip)
+
     def may_fetch(self, ip: str) -> str:
         """Why this client gets nothing now, or ""."""
         if self._state.visits(ip):

@@ -46,6 +46,10 @@ _MAX_FROM_ONE = 8
 class Gate(Protocol):
     """Who may fetch, and who wants to know about it."""
 
+    def may_come(self, ip: str) -> bool:
+        """Whether this may be a client of ours that is not known yet: it gets no answer, and asks
+        again."""
+
     def may_fetch(self, ip: str) -> str:
         """Why this client may not, or "" if it may."""
 
@@ -179,6 +183,9 @@ class TftpServer:
         except TftpError as error:
             self._counters["tftp.malformed"] += 1
             self._refuse(peer, error.code, error.message)
+            return
+        if self._gate.may_come(peer[0]):
+            self._counters["tftp.not-told"] += 1
             return
         # Some firmware asks for "/snponly.efi". The rest of the name must be in the table as it is:
         # no path is resolved.

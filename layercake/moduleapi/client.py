@@ -136,6 +136,9 @@ class _Runner:
                 task.cancel()
         elif kind == "call":
             self._spawn(message.call.id, self._call(message.call))
+        elif kind == "ready":
+            await self.service.ready()
+            self.link.health("running")
         else:
             self._of_process(message)
         return bool(kind != "stop")
@@ -145,8 +148,6 @@ class _Runner:
         kind = message.WhichOneof("kind")
         if kind == "log_level":
             set_log_level(message.log_level, self.service.module)
-        elif kind == "ready":
-            self.link.health("running")
 
     async def _start(self, told: pb.Settings) -> None:
         try:

@@ -90,6 +90,10 @@ class Service:
     async def network_removed(self, name: str) -> None:
         """A network is gone from the inventory."""
 
+    async def ready(self) -> None:
+        """All networks, nodes and their states were told. Before, who is not known may be a node
+        that was not told yet."""
+
     async def mutate(self, request: MutationRequest) -> Mapping[str, str]:
         """Carries out one attempt and returns what was discovered, {} if that will be seen
         elsewhere.

@@ -18,7 +18,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +29,7 @@ from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.client import API_VERSION, ERROR_KINDS, TOGETHER_SINCE
+from layercake.moduleapi.event_loop.slices import in_slices
 
 log = logging.getLogger("layercake.modules")
 HELLO_S = 10.0
@@ -40,6 +41,9 @@ AT_ONCE = 200
 BURST = 50_000.0
 BACKLOG = 500_000
 """Messages to a module that does not read them, before it is cut off and started again."""
+AHEAD = 2000
+"""Messages to a process of which more wait than these: it is told of no more nodes until it has
+read them. What is asked of it meanwhile waits no longer than they take."""
 TOGETHER = 256
 """Messages at most that a module is told in one: each that is sent alone costs both sides 65 us."""
 TOGETHER_BYTES = 1 << 20
@@ -53,7 +57,7 @@ _MUTATE_NUMBERS = 1 << 62  # calls are numbered from here, apart from mutations
 class Listener(Protocol):
     """What the head does with what modules say."""
 
-    def attached(self, module: str) -> None:
+    async def attached(self, module: str) -> None:
         """A module's process attached and has its settings: send it the nodes, their states, and
         what is under way."""
 
@@ -87,9 +91,14 @@ class Listener(Protocol):
         """It said something that was left out."""
 
 
+def _tell_nobody(node: str) -> None:
+    """What is told of a node before there are any."""
+
+
 @dataclass(slots=True)
 class _Attachment:
-    """One attached process. `room` is how many messages it may say now, as of `at`."""
+    """One attached process. `room` is how many messages it may say now, as of `at`; `untold` are
+    the nodes that it will be told of by `tell`, and `told` is set when that was all of them."""
 
     module: str
     version: int
@@ -98,6 +107,28 @@ class _Attachment:
     room: float = BURST
     at: float = field(default_factory=time.monotonic)
     told_at: float = float("-inf")
+    untold: dict[str, None] = field(default_factory=dict)
+    tell: Callable[[str], None] = _tell_nobody
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell_now(self, node: str) -> None:
+        """It is told of a node."""
+        del self.untold[node]
+        self.tell(node)
+
+    def minds(self, message: pb.FromHead) -> bool:
+        """Whether a message is for it already. Of a node that it was not told of yet it will be
+        told as the node is then; but if something is to be done to that one, it is told now."""
+        kind = message.WhichOneof("kind")
+        node = getattr(getattr(message, kind), "node", "")
+        if node not in self.untold:
+            return True
+        if kind == "mutate":
+            self.tell_now(node)
+            return True
+        if kind == "node_removed":
+            del self.untold[node]
+        return False
 
     def wait(self) -> float:
         """Takes room for AT_ONCE messages; seconds to wait until there is that much."""
@@ -116,8 +147,10 @@ class _Attachment:
             message = self.queue.get_nowait()
             if message is None:
                 self.queue.put_nowait(None)
+                self.queue.task_done()
                 break
             found.append(message)
+            self.queue.task_done()
             size += message.ByteSize()
         return pb.FromHead(several=pb.Several(messages=found))
 
@@ -206,9 +239,23 @@ class ModuleHost:
             attachment.queue = asyncio.Queue()
             attachment.queue.put_nowait(None)
             return False
-        attachment.queue.put_nowait(message)
-        log.debug("%s is told: %s", module, message.WhichOneof("kind"))
+        if not attachment.untold or attachment.minds(message):
+            attachment.queue.put_nowait(message)
+            log.debug("%s is told: %s", module, message.WhichOneof("kind"))
         return True
+
+    async def snapshot(
+        self, module: str, nodes: Iterable[str], tell: Callable[[str], None]
+    ) -> None:
+        """Has a process that has just attached told of nodes by `tell`, no faster than it reads;
+        the rest of the head has its turn in between."""
+        attachment = self._attached[module]
+        attachment.untold, attachment.tell = dict.fromkeys(nodes), tell
+        async for node in in_slices(list(attachment.untold)):
+            if node in attachment.untold:  # else its turn has come before, or it is gone
+                attachment.tell_now(node)
+            if attachment.queue.qsize() > AHEAD:
+                await attachment.queue.join()
 
     def awaits(self, instance: str) -> bool:
         """Whether an instance has not attached yet."""
@@ -227,13 +274,16 @@ class ModuleHost:
         number = next(self._numbers) | _MUTATE_NUMBERS
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         attachment.calls[number] = future
-        attachment.queue.put_nowait(
-            pb.FromHead(
-                call=pb.Call(id=number, method=method, json=json.dumps(dict(params)).encode())
-            )
-        )
         try:
             async with asyncio.timeout(timeout):
+                await attachment.told.wait()  # of what it was not told it knows nothing
+                attachment.queue.put_nowait(
+                    pb.FromHead(
+                        call=pb.Call(
+                            id=number, method=method, json=json.dumps(dict(params)).encode()
+                        )
+                    )
+                )
                 return await future
         except TimeoutError:
             raise Unreachable(
@@ -248,19 +298,31 @@ class ModuleHost:
         """What a module's process is told, as long as it is attached; `requests` is what it
         says."""
         attachment = await self._hello(requests, context)
-        reader = asyncio.create_task(self._read(attachment, requests))
+        tasks = [asyncio.create_task(self._read(attachment, requests))]
         try:
             yield self._starts[attachment.module].message(attachment.version)
             self._attached[attachment.module] = (
                 attachment  # not before: what began meanwhile would be told twice
             )
-            self._listener.attached(attachment.module)
-            attachment.queue.put_nowait(pb.FromHead(ready=True))
+            tasks.append(asyncio.create_task(self._tell_all(attachment)))
             while (message := await attachment.queue.get()) is not None:
+                attachment.queue.task_done()
                 yield attachment.with_next(message)
         finally:
-            reader.cancel()
+            for task in tasks:
+                task.cancel()
             self._disconnected(attachment)
+
+    async def _tell_all(self, attachment: _Attachment) -> None:
+        """Has the process told of everything, and then that this was all."""
+        try:
+            await self._listener.attached(attachment.module)
+        except Exception:
+            log.exception("module %s cannot be told of all nodes", attachment.module)
+            attachment.queue.put_nowait(None)  # it is started again
+            return
+        attachment.queue.put_nowait(pb.FromHead(ready=True))
+        attachment.told.set()
 
     async def _hello(self, requests: AsyncIterator[pb.FromService], context: Any) -> _Attachment:
         first = None

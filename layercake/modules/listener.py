@@ -47,7 +47,7 @@ class ModuleListener:
         self._joining = joining
         self.manual_power = ManualPower(store, engine, sync)
         self.dispatcher = modules.dispatcher
-        self._teller = modules.notifier
+        self._notifier = modules.notifier
         self._log_levels = modules.log_levels
         self._patience = modules.boot_timeouts
         self._set_health = modules.services.set_health
@@ -65,12 +65,18 @@ class ModuleListener:
             Bearing.FIRMWARE: lambda record, data: self._patience.firmware_works(record),
         }
 
-    def attached(self, module: str) -> None:
-        """It gets the nodes, their states and the attempts that are under way."""
+    async def attached(self, module: str) -> None:
+        """It gets the nodes, their states and the attempts that are under way; those first that
+        have one."""
         self._log_levels.resend(module)
-        self._teller.everything(self._table.modules[module])
-        for record in self._store:
-            self.dispatcher.resend(record, module)
+        busy = [
+            record
+            for node in list(self.dispatcher.by_node)
+            if (record := self._store.find(node)) is not None
+        ]
+        await self._notifier.everything(
+            self._table.modules[module], busy, lambda one: self.dispatcher.resend(one, module)
+        )
 
     def detached(self, module: str) -> None:
         """It is started again by the manager."""

@@ -124,19 +124,36 @@ class ModuleNotifier:
         )
         self._host.send(module.name, message)
 
-    def everything(self, module: Module) -> None:
-        """A module's process is new: it gets all networks, nodes and their states."""
+    async def everything(
+        self, module: Module, first: Sequence[Record], then: Callable[[Record], None]
+    ) -> None:
+        """A module's process is new: it gets all networks, nodes and their states. `first` are the
+        nodes that it gets before it does anything else, each followed by `then`."""
         if module.networks:
             for name in self._networks.by_name:
                 self._network(module, name)
+        for record in first:
+            self._snapshot(module, record)
+            then(record)
         if module.record is None:
             return
-        for record in self._store:
-            self._record(module, record)
-            self._host.send(
-                module.name,
-                pb.FromHead(node_state=pb.NodeState(node=record.node.id, values=record.values())),
-            )
+        begun = {record.node.id for record in first}
+        others = [r.node.id for r in self._store if r.node.id not in begun]
+
+        def tell(node: str) -> None:
+            record = self._store.find(node)
+            if record is not None:
+                self._snapshot(module, record)
+
+        await self._host.snapshot(module.name, others, tell)
+
+    def _snapshot(self, module: Module, record: Record) -> None:
+        """A node and its state."""
+        if module.record is None:
+            return
+        self._record(module, record)
+        state = pb.NodeState(node=record.node.id, values=record.values())
+        self._host.send(module.name, pb.FromHead(node_state=state))
 
     def _facts(self, record: Record) -> NotifiedNode:
         node = record.node

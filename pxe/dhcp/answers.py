@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pxe.dhcp.decision import Common, Decision, Outcome, Way, decide
-from pxe.dhcp.outcome import notes_on, notes_on_malformed
+from pxe.dhcp.outcome import mac_of, notes_on, notes_on_malformed
 from pxe.dhcp.relay import Relay, Relays, relay_of
 from pxe.machine import Client, client_of
 from pxe.nodes import Nodes
@@ -97,6 +97,11 @@ class Answers:
         """Whether a node has this MAC address, or somebody else who is not to be passed over."""
         return self._nodes.by_mac(mac) is not None or self._admits(mac)
 
+    @property
+    def told(self) -> bool:
+        """Whether who is not known is a stranger, and no node that was not told yet."""
+        return self._nodes.told.is_set()
+
     def malformed(self, data: bytes, why: str) -> tuple[Note, ...]:
         """What is to be told of bytes that are no packet."""
         return notes_on_malformed(data, why, self._nodes)
@@ -125,6 +130,8 @@ class Answers:
 
     def _anew(self, data: bytes) -> Answer:
         packet = dhcp.parse(data)
+        if self._nodes.may_come(self._nodes.by_mac(mac_of(packet))):
+            return Answer(Outcome.NOT_TOLD, f"dhcp.{Outcome.NOT_TOLD.value}")
         seen = self._watch(packet)
         decision = self._decide(packet, self._nodes, self._windows, self._common, self._clock())
         notes = decision.notes + seen or self._silence(packet, decision)

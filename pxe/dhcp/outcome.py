@@ -35,6 +35,7 @@ class Outcome(enum.Enum):
     NOT_FOR_US = "not-for-us"
     OTHER_NETWORK = "other-network"
     POOL_FULL = "pool-full"
+    NOT_TOLD = "not-told"
 
 
 CLIENTS_SEND = frozenset(

@@ -111,6 +111,9 @@ class DhcpServer:
         counters["dhcp.received"] += 1
         # The address of an InfiniBand port is not where others have theirs.
         if data[_HTYPE] != _INFINIBAND and not self.answers.known(data[CHADDR]):
+            if not self.answers.told:
+                counters[f"dhcp.{Outcome.NOT_TOLD.value}"] += 1
+                return
             text = data[CHADDR].hex(":")
             if self._recorder.passes_over(events.UNKNOWN_MAC, text, f"{text} asks for an address"):
                 counters[f"dhcp.{Outcome.UNKNOWN_MAC.value}"] += (

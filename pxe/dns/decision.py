@@ -18,6 +18,7 @@ class Outcome(enum.Enum):
     NO_SUCH_NAME = "no-such-name"
     REFUSED = "refused"
     FORWARD = "forward"
+    NOT_TOLD = "not-told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,12 @@ class Decision:
     reply: bytes = b""
 
 
-def decide(query: Query, zone: Zone, *, forwards: bool, room: int = 0) -> Decision:
+def decide(
+    query: Query, zone: Zone, *, forwards: bool, room: int = 0, told: bool = True
+) -> Decision:
     """What a client of ours gets. `forwards`: whether there are servers to ask for other names.
-    `room` as for `packet.reply`."""
+    `room` as for `packet.reply`. `told`: whether all names are known; else nobody is told of one
+    that there is none, which would be remembered (RFC 2308, section 5)."""
     flags = dns.RA if forwards else 0
     if query.version:
         return Decision(Outcome.REFUSED, dns.reply(query, Rcode.BADVERS, room=room))
@@ -42,6 +46,8 @@ def decide(query: Query, zone: Zone, *, forwards: bool, room: int = 0) -> Decisi
         if forwards and query.flags & dns.RD:
             return Decision(Outcome.FORWARD)
         return Decision(Outcome.REFUSED, dns.reply(query, Rcode.REFUSED, flags=flags, room=room))
+    if records.rcode and not told:
+        return Decision(Outcome.NOT_TOLD, dns.reply(query, Rcode.SERVFAIL, flags=flags, room=room))
     answered = query.type == Type.ANY or any(kind == query.type for _, kind, _ in records.answers)
     authority = (
         ()

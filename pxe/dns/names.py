@@ -56,7 +56,7 @@ class NamesShown(msgspec.Struct, frozen=True):
 class Names:
     """Follows the nodes: one node's change costs one node. `stamp` begins the serial numbers.
     `asked` has of those who have asked lately whether they may, as nodes' networks may, and those
-    for which `guests` holds."""
+    for which `guests` holds. `told` says whether all nodes are known."""
 
     def __init__(
         self,
@@ -65,7 +65,9 @@ class Names:
         guests: Callable[[ipaddress.IPv4Address | ipaddress.IPv6Address], bool] = lambda address: (
             False
         ),
+        told: Callable[[], bool] = lambda: True,
     ) -> None:
+        self.told = told
         self._settings = settings
         self._guests = guests
         self.zone = Zone(HEAD, settings.names.domain, stamp, settings.names.ttl_s)

@@ -132,7 +132,8 @@ class DnsServer:
             if self._limiter.may(prefix(client), _ERRORS_PER_S) is _SEND:
                 self._send(refusal(query), source)
             return
-        decision = decide(query, self._names.zone, forwards=self._forwarder.serves(client))
+        forwards = self._forwarder.serves(client)
+        decision = decide(query, self._names.zone, forwards=forwards, told=self._names.told())
         outcome = decision.outcome
         self._counters[f"dns.{outcome.value}"] += 1
         alike = (query.key, query.type)
@@ -178,7 +179,11 @@ class DnsServer:
             self._counters[_FOREIGN] += 1
             return refusal(query)
         decision = decide(
-            query, self._names.zone, forwards=self._forwarder.serves(client), room=dns.TCP_MOST
+            query,
+            self._names.zone,
+            forwards=self._forwarder.serves(client),
+            room=dns.TCP_MOST,
+            told=self._names.told(),
         )
         if decision.outcome is not Outcome.FORWARD:
             return decision.reply

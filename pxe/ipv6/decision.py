@@ -136,6 +136,8 @@ def decide(
         return Decision(Outcome.OTHER_SERVER)
     node_and_mac = owner(packet, source, nodes)
     client = client_of(packet)
+    if node_and_mac is None and not nodes.told.is_set():
+        return Decision(Outcome.NOT_TOLD)
     if node_and_mac is None:
         return _stranger(packet, source, client)
     node, mac = node_and_mac

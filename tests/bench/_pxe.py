@@ -110,6 +110,7 @@ class Bench:
         )
         for number in range(self._told.nodes):
             await self._service.node_changed(f"id{number}", record(number))
+        await self._service.ready()
 
     async def answer(self, words: dict[str, Any]) -> Any:
         """One line."""

@@ -204,6 +204,8 @@ class Running:
         self.service = PxeService()
         try:
             self._loop.run_until_complete(self.service.start(self.link, self._site, self._boot))
+            if self._told:
+                self._loop.run_until_complete(self.service.ready())
         except LayercakeError as error:
             self._failure = error
             self._ready.set()
@@ -215,7 +217,9 @@ class Running:
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
-    def start(self) -> None:
+    def start(self, *, told: bool = True) -> None:
+        """Returns when it serves; it may have been `told` that it knows all nodes."""
+        self._told = told
         self._thread.start()
         assert self._ready.wait(20)
         if self._failure is not None:

@@ -56,6 +56,7 @@ async def service(
         BootSettings(http_port=unused_tcp_port, ipxe_dir=files["ipxe_dir"]),
     )
     await made.node_changed(NODE, RECORD)
+    await made.ready()
     yield made
     await made.stop()
 

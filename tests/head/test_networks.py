@@ -7,6 +7,7 @@ import dataclasses
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -133,7 +134,10 @@ async def test_modules_are_told_of_networks_that_no_node_is_in(
     )
     assert {what for _, what, _ in said[2:]} == {"node"}
     said.clear()
-    world.head.modules.notifier.everything(world.head.table.modules["pxe"])
+    monkeypatch.setattr(ModuleHost, "snapshot", AsyncMock())
+    await world.head.modules.notifier.everything(
+        world.head.table.modules["pxe"], [], lambda record: None
+    )
     assert said[:2] == [("pxe", "is", far), ("pxe", "is", near)], (
         "a process that is new is told of all"
     )

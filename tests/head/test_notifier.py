@@ -3,10 +3,12 @@ other."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
+from layercake.fleet.store import Record
 from layercake.fleet.table import Table
 from layercake.head import modules
 from layercake.moduleapi import module_pb2 as pb
@@ -55,5 +57,15 @@ async def test_a_record_that_cannot_be_made_is_told_and_harms_no_other(
         and "ValueError at test_notifier.py:" in event.text
         and "hunter2" not in event.text
     )
-    notifier.everything(module)
+
+    async def snapshot(
+        host: ModuleHost, name: str, nodes: Iterable[str], tell: Callable[[str], None]
+    ) -> None:
+        for node in nodes:
+            tell(node)
+
+    monkeypatch.setattr(ModuleHost, "snapshot", snapshot)
+    then: list[Record] = []
+    await notifier.everything(module, [world.node("n0")], then.append)
+    assert then == [world.node("n0")]
     assert told.count(("aaa", "n1")) == 2

@@ -24,7 +24,7 @@ from layercake.kraken.errors import NotFound, Unreachable
 from layercake.main import serve
 from layercake.moduleapi import client
 from layercake.moduleapi import module_pb2 as pb
-from layercake.modules.host import TOGETHER_BYTES, ModuleHost, Start
+from layercake.modules.host import AHEAD, TOGETHER_BYTES, ModuleHost, Start
 from layercake.modules.manager import Launch, ServiceManager, WaitingProcesses, launch_of
 from layercake.notify import Notifier
 from tests.support.echo import MODULE, EchoSettings
@@ -243,10 +243,29 @@ def _alive(pid: int) -> bool:
         return False
 
 
-async def _attached(tmp_path: Path, version: int) -> tuple[ModuleHost, AsyncIterator[pb.FromHead]]:
-    """A host with a module of a version that has attached, and what that one is told next."""
+class SnapshotListener(KeepingListener):
+    """Has a process told of many nodes, as a head does."""
+
+    def __init__(self, host: ModuleHost, count: int) -> None:
+        super().__init__()
+        self._host = host
+        self._count = count
+
+    async def attached(self, service: str) -> None:
+        nodes = [f"n{i}" for i in range(self._count)]
+        await self._host.snapshot(service, nodes, self._tell)
+
+    def _tell(self, node: str) -> None:
+        self._host.send(NAME, pb.FromHead(node_changed=pb.NodeChanged(node=node, json=b"{}")))
+
+
+async def _attached(
+    tmp_path: Path, version: int, nodes: int = 0
+) -> tuple[ModuleHost, AsyncIterator[pb.FromHead]]:
+    """A host of a site with nodes, and a module of a version that has attached; and what that one
+    is told next."""
     host = ModuleHost(tmp_path / "m.sock")
-    host.reports_to = KeepingListener()
+    host.reports_to = SnapshotListener(host, nodes)
     host.expect(NAME, "i1", "c1", Start({}))
 
     async def hello() -> AsyncIterator[pb.FromService]:
@@ -257,7 +276,8 @@ async def _attached(tmp_path: Path, version: int) -> tuple[ModuleHost, AsyncIter
 
     messages = host.attach(hello(), None)
     assert (await anext(messages)).WhichOneof("kind") == "settings"
-    assert (await anext(messages)).WhichOneof("kind") == "ready"
+    if not nodes:
+        assert (await anext(messages)).WhichOneof("kind") == "ready"
     return host, messages
 
 
@@ -286,6 +306,38 @@ async def test_a_module_of_the_version_before_is_told_each_thing_by_itself(tmp_p
     await host.stop()
     told = [message async for message in messages]
     assert [message.WhichOneof("kind") for message in told] == ["node_changed"] * 3 + ["stop"]
+
+
+def _flat(message: pb.FromHead) -> list[pb.FromHead]:
+    return list(message.several.messages) if message.HasField("several") else [message]
+
+
+def _words(message: pb.FromHead) -> str:
+    kind = message.WhichOneof("kind")
+    return f"{kind} {getattr(getattr(message, kind), 'node', '')}".strip()
+
+
+async def test_a_node_that_something_is_done_to_is_told_before_the_others(tmp_path: Path) -> None:
+    count = 3 * AHEAD
+    host, messages = await _attached(tmp_path, client.API_VERSION, count)
+    told = [_words(one) for one in _flat(await anext(messages))]
+    assert len(told) < AHEAD
+    node = f"n{count - 1}"
+    for name in (node, "new"):
+        host.send(NAME, pb.FromHead(node_state=pb.NodeState(node=name)))
+    host.send(NAME, pb.FromHead(mutate=pb.Mutate(id=1, node=node, mutation="x", attempt=1)))
+    host.send(NAME, pb.FromHead(node_removed=pb.NodeRemoved(node=f"n{count - 2}")))
+    call = asyncio.create_task(host.call(NAME, "dump", {}))
+    while told[-1] != "call":
+        told += [_words(one) for one in _flat(await anext(messages))]
+    call.cancel()
+    assert told.index(f"mutate {node}") == told.index(f"node_changed {node}") + 1 < AHEAD + 512
+    assert told.index("node_state new") < told.index(f"mutate {node}")
+    assert f"node_state {node}" not in told, "its state is in what it is told of it"
+    assert not [words for words in told if words.endswith(f" n{count - 2}")]
+    nodes = [words for words in told if words.startswith("node_changed")]
+    assert len(nodes) == len(set(nodes)) == count - 1
+    assert told[-2:] == ["ready", "call"], "a call waits until all is told"
 
 
 async def test_what_begins_while_a_module_attaches_is_told_once(tmp_path: Path) -> None:

@@ -6,6 +6,9 @@ from __future__ import annotations
 class Open:
     """Has nothing besides the server's table."""
 
+    def may_come(self, ip: str) -> bool:
+        return False
+
     def may_fetch(self, ip: str) -> str:
         return ""
 

@@ -21,7 +21,7 @@ class KeepingListener:
         self.healths: list[str] = []
         self.refusals: list[str] = []
 
-    def attached(self, service: str) -> None:
+    async def attached(self, service: str) -> None:
         self.attachments.append(service)
 
     def detached(self, service: str) -> None:
