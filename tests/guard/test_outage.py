@@ -99,6 +99,39 @@ def dark(domain: str, nodes: range, members: int, since: float = 0.0) -> Outage:
     return Outage(domain, since, frozenset(f"n{number}" for number in nodes), members)
 
 
+def test_nodes_that_fall_silent_now_and_then_do_not_keep_an_outage_open() -> None:
+    """A site that flaps: each that falls silent meanwhile is held, but does not put off the end."""
+    nodes = {f"n{i}" for i in range(100)}
+    silent = dict.fromkeys(sorted(nodes)[:40], 0.0)
+    outages = look({}, {SITE: nodes}, silent, SETTINGS, 10.0)
+    del silent["n0"]
+    outages = look(outages, {SITE: nodes}, silent, SETTINGS, 100.0)
+    now = 100.0
+    flaps = False
+    while outages and now < 10 * SETTINGS.outage_settle_s:
+        now += SETTINGS.outage_settle_s / 4
+        flaps = not flaps
+        seen = silent | ({"n99": now} if flaps else {})
+        outages = look(outages, {SITE: nodes}, seen, SETTINGS, now)
+        assert not outages or seen.keys() == outages[SITE].silent, "all of them are held"
+    assert now == 100.0 + SETTINGS.outage_settle_s
+
+
+def test_another_wave_while_an_outage_recedes_makes_it_go_on() -> None:
+    nodes = {f"n{i}" for i in range(100)}
+    outages = look({}, {SITE: nodes}, dict.fromkeys(sorted(nodes)[:40], 0.0), SETTINGS, 10.0)
+    left = dict.fromkeys(sorted(nodes)[:20], 0.0)
+    outages = look(outages, {SITE: nodes}, left, SETTINGS, 100.0)
+    again = left | dict.fromkeys(sorted(nodes)[20:60], 110.0)
+    outages = look(outages, {SITE: nodes}, again, SETTINGS, 111.0)
+    late = 110.0 + 2 * SETTINGS.outage_settle_s
+    outages = look(outages, {SITE: nodes}, again, SETTINGS, late)
+    assert outages[SITE].silent == again.keys(), "nobody of the second wave has come back"
+    outages = look(outages, {SITE: nodes}, left, SETTINGS, late + 1)
+    assert outages
+    assert not look(outages, {SITE: nodes}, left, SETTINGS, late + 2 + SETTINGS.outage_settle_s)
+
+
 def test_an_outage_of_the_site_holds_those_of_its_racks_and_rows() -> None:
     racks = [dark(f"rack{r}", range(r * 40, r * 40 + 40), 40, since=r * 2.0) for r in range(3)]
     row = dark("row", range(80), 160, since=1.0)

@@ -30,13 +30,16 @@ the site, whose racks are one after the other found to be silent."""
 @dataclass(frozen=True, slots=True)
 class Outage:
     """Many nodes of a domain are silent. `silent` are their ids, `members` how many of the domain
-    there are, `back` when one last came back, None before."""
+    there are, `back` when one last came back, None before. `late` are those of `silent` that fell
+    silent after the first came back: they are held like the others, and when they come back says
+    nothing of the outage."""
 
     domain: str
     since: float
     silent: frozenset[str]
     members: int
     back: float | None = None
+    late: frozenset[str] = frozenset()
 
     @property
     def where(self) -> str:
@@ -244,17 +247,44 @@ def outages_now(
         of_domain = silent.get(domain, {})
         count = members.get(domain, 0)
         old = outages.get(domain)
-        gone = of_domain.keys() & (recent.keys() if old is None else of_domain.keys())
-        if old is None:
-            gone -= ended
-            if is_outage(len(gone), count, settings):
-                found[domain] = Outage(domain, min(recent[n] for n in gone), frozenset(gone), count)
+        if old is not None:
+            after = _as_it_goes_on(old, of_domain.keys(), recent.keys(), count, settings, now)
+            if after is not None:
+                found[domain] = after
             continue
-        back = now if old.silent - gone else old.back
-        settled = back is not None and now - back >= settings.outage_settle_s
-        receding = (
-            back is not None
-        )  # the others follow: they were away as long, and one comes back before the other
-        if gone and (receding or is_outage(len(gone), count, settings)) and not settled:
-            found[domain] = replace(old, silent=frozenset(gone), members=count, back=back)
+        gone = (of_domain.keys() & recent.keys()) - ended
+        if is_outage(len(gone), count, settings):
+            found[domain] = Outage(domain, min(recent[n] for n in gone), frozenset(gone), count)
     return found
+
+
+def _as_it_goes_on(
+    outage: Outage,
+    silent: Set[str],
+    recent: Set[str],
+    members: int,
+    settings: GuardSettings,
+    now: float,
+) -> Outage | None:
+    """What has become of an outage, None if it is over. As long as nodes come back the others are
+    waited for: they were away as long, and one comes back before the other. Those that have fallen
+    silent since the first came back are `late`, or another wave of it."""
+    if not silent:
+        return None
+    back = now if outage.silent - outage.late - silent else outage.back
+    if back is None:
+        if not is_outage(len(silent), members, settings):
+            return None
+        return replace(outage, silent=frozenset(silent), members=members)
+    late = outage.late & silent
+    if outage.back is not None:
+        late |= silent - outage.silent
+    if is_outage(len(late & recent), members, settings):
+        return replace(
+            outage, silent=frozenset(silent), members=members, back=None, late=frozenset()
+        )
+    if now - back >= settings.outage_settle_s:
+        return None
+    return replace(
+        outage, silent=frozenset(silent), members=members, back=back, late=frozenset(late)
+    )
