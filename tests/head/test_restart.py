@@ -14,12 +14,14 @@ import pytest
 from layercake.agents.https.requests import NotFetched
 from layercake.fleet import events
 from layercake.fleet.store import Record
+from layercake.head.head import Head
 from layercake.kraken import converge
 from layercake.kraken.converge import Discovered, Event, Held, NodeState
 from layercake.kraken.errors import OperationFailed
 from layercake.kraken.mutation import Where
 from layercake.kraken.wire import Kind, decode
 from layercake.moduleapi.network import HeadAddress
+from layercake.modules.manager import ServiceManager
 from tests.support.world import INVENTORY, World, opened
 
 
@@ -229,6 +231,28 @@ async def test_a_head_that_begins_calls_the_nodes_that_were_up_where_they_were_l
     world.received("n0")
     await world.head.sync.call_nodes()
     assert not world.waiting(), "who was heard is not called, nor who was not up"
+
+
+async def test_a_head_that_starts_calls_them_by_itself(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await in_sync(world)
+    while world.waiting():
+        world.received("n0")
+    await world.close_head()
+    monkeypatch.setattr(ServiceManager, "start", lambda manager: None)
+    world.head = Head(world.directory, world.settings, world.clock)
+    await world.head.start()
+    try:
+        for _ in range(2000):
+            if world.waiting():
+                break
+            await asyncio.sleep(0.01)
+        assert world.received("n0").kind is Kind.DESIRED
+    finally:
+        await world.head.stop()
+        world.head = Head(world.directory, world.settings, world.clock)
+        world.open()
 
 
 async def test_where_a_node_speaks_from_is_written_when_it_is_another_place(world: World) -> None:
