@@ -15,7 +15,7 @@ from aiohttp import web
 
 from layercake.api.access import Access
 from layercake.api.caller import Caller, printable
-from layercake.api.route import CALLER, RANGE, Operation, Reach, Route
+from layercake.api.route import CALLER, RANGE, Operation, Reach, Route, mistake_in
 from layercake.api.simulated import refusal
 from layercake.api.streams import ClientLeft
 from layercake.fleet import events
@@ -23,7 +23,7 @@ from layercake.fleet.persistence.database import whole
 from layercake.fleet.store import Store
 from layercake.fleet.transaction import ORIGIN, Origin
 from layercake.inventory.ranges import expand, spelled
-from layercake.kraken.errors import Deposed, InputError, LayercakeError, Refused
+from layercake.kraken.errors import Deposed, LayercakeError, Refused
 from layercake.moduleapi.module import Role
 from layercake.moduleapi.web import body_of, charge_names
 
@@ -245,4 +245,4 @@ async def _body(operation: Operation, request: web.Request) -> Any:
     try:
         return msgspec.json.decode(await body_of(request, operation.most), type=operation.body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot use the request: {error}") from None
+        raise mistake_in(str(error), operation.body) from None

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
+from msgspec.inspect import EnumType, LiteralType, Type, UnionType
 
 from layercake.api.caller import Caller
 from layercake.api.streams import ClientLeft
-from layercake.base.text import whole_number
+from layercake.base.text import nearest, show, whole_number
 from layercake.fleet.store import Record
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
@@ -31,6 +32,9 @@ BIG_BODY = 32 << 20
 """Bytes of the body of a request that holds an inventory, which is read elsewhere."""
 LOOK_S = 0.25
 """How often it is looked whether somebody still waits for an answer that takes long."""
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+_INVALID = re.compile(r"Invalid enum value '(.*)'")
 Answer = Callable[[web.Request, Any], Awaitable[Any]]
 
 
@@ -165,4 +169,36 @@ def number(request: web.Request, name: str, default: int) -> int:
     found = whole_number(text, 10**15) if text else default
     if found is None:
         raise InputError(f"cannot use {name}={text[:40]!r}: a whole number is expected")
+    return found
+
+
+def mistake_in(text: str, body: type) -> InputError:
+    """Why a request's body is none of this struct, out of what msgspec says of it: with the place
+    first, and with what may have been meant."""
+    what, _, place = text.partition(" - at `$")
+    where = place.rstrip("`").lstrip(".")
+    fields = getattr(msgspec.inspect.type_info(body), "fields", ())
+    hint = ""
+    if unknown := _UNKNOWN.fullmatch(what):
+        what = f"there is no field {show(unknown[1])}"
+        hint = "" if where else nearest(unknown[1], [field.encode_name for field in fields])
+    elif missing := _MISSING.fullmatch(what):
+        what = f"{missing[1]} is missing"
+    elif invalid := _INVALID.fullmatch(what):
+        what = f"'{invalid[1][:60]}' is none of its values"  # msgspec has escaped it
+        kinds = [field.type for field in fields if field.encode_name == where]
+        hint = nearest(invalid[1], _values(kinds))
+    return InputError(f"cannot use the request: {f'{where}: ' if where else ''}{what}", hint=hint)
+
+
+def _values(kinds: Iterable[Type]) -> list[str]:
+    """The words that a field of such types may be."""
+    found: list[str] = []
+    for kind in kinds:
+        if isinstance(kind, UnionType):
+            found += _values(kind.types)
+        elif isinstance(kind, LiteralType):
+            found += map(str, kind.values)
+        elif isinstance(kind, EnumType):
+            found += [str(member.value) for member in kind.cls]
     return found

@@ -56,6 +56,39 @@ async def test_json_without_a_bottom_is_a_mistake_of_the_one_who_asks(world: Wor
         assert answer.status == 400 and "cannot use the request" in (await answer.json())["error"]
 
 
+@pytest.mark.parametrize(
+    ("body", "said", "hint"),
+    [
+        (
+            {"range": "n0", "action": "cyle"},
+            "action: 'cyle' is none of its values",
+            "did you mean cycle?",
+        ),
+        (
+            {"range": "n0", "action": "\x1b[2J"},
+            "action: '\\x1b[2J' is none of its values",
+            "valid: cycle, off, on",
+        ),
+        (
+            {"range": "n0", "action": "on", "forse": True},
+            "there is no field 'forse'",
+            "did you mean force?",
+        ),
+        ({"action": "on"}, "range is missing", ""),
+        ({"range": "n0", "action": "on", "force": "x"}, "force: Expected `bool`, got `str`", ""),
+        ([], "Expected `object`, got `array`", ""),
+    ],
+)
+async def test_a_mistake_in_a_request_is_told_with_its_place_and_what_was_meant(
+    world: World, body: Any, said: str, hint: str
+) -> None:
+    async with open_api(world, local=True) as client:
+        answer = await client.post("/v1/power", json=body)
+        told = await answer.json()
+    assert answer.status == 400
+    assert (told["error"], told.get("hint", "")) == (f"cannot use the request: {said}", hint)
+
+
 def test_a_range_in_an_inventory_that_names_nobody() -> None:
     text = 'nodes:\n  "n1!n1": {mac: "52:54:00:00:00:10", ip: 10.1.0.10}\n'
     with pytest.raises(InventoryErrors) as found:
