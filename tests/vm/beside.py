@@ -11,7 +11,7 @@ from vrack.siteserver import ADDRESS, CARD, Kind, SiteServer
 if TYPE_CHECKING:
     from tests.vm.conftest import Site
 
-LIMIT_S = 300.0
+LIMIT_S = 150.0
 BOTH = ("n0", "n1")
 
 
@@ -31,38 +31,36 @@ def nodes_boot_beside_the_sites_server(site: Site) -> None:
             *(f"dhcp-host={node.mac},{node.ip}" for node in site.rack.nodes[:2]),
         ]
     )
-    try:
-        with SiteServer(site.rack, Kind.DNSMASQ, config):
-            site.head.cli("power", "cycle", "n[0-1]", "--yes")
-            site.head.wait(
-                "both were off",
-                lambda: all("power.cycled" in _kinds(site, name, start) for name in BOTH),
-                LIMIT_S,
-            )
-            site.head.wait_converged(LIMIT_S, set(BOTH))
-        for name in BOTH:
-            seen = _kinds(site, name, start)
-            order = [
-                k
-                for k in seen
-                if k in ("boot.offer-sent", "boot.address-taken", "boot.script-sent", "node.joined")
-            ]
-            assert order[:2] == ["boot.offer-sent", "boot.address-taken"] and order[-2:] == [
-                "boot.script-sent",
-                "node.joined",
-            ]
-            assert not {
-                "boot.other-address",
-                "boot.no-address",
-                "dhcp.other-server",
-                "boot.stalled",
-            } & set(seen)
-            taken = next(e for e in site.head.history(name) if e["kind"] == "boot.address-taken")
-            assert taken["data"]["server"] == ADDRESS
-        assert "boot.nbp-sent" in _kinds(site, "n1", start), "OVMF's own PXE fetched a boot program"
-        assert f"of DHCP server {ADDRESS}" in site.head.cli("node", "explain", "n0").stdout
-    finally:
-        _again(site, "serve")
+    with SiteServer(site.rack, Kind.DNSMASQ, config):
+        site.head.cli("power", "cycle", "n[0-1]", "--yes")
+        site.head.wait(
+            "both were off",
+            lambda: all("power.cycled" in _kinds(site, name, start) for name in BOTH),
+            LIMIT_S,
+        )
+        site.head.wait_converged(LIMIT_S, set(BOTH))
+    for name in BOTH:
+        seen = _kinds(site, name, start)
+        order = [
+            k
+            for k in seen
+            if k in ("boot.offer-sent", "boot.address-taken", "boot.script-sent", "node.joined")
+        ]
+        assert order[:2] == ["boot.offer-sent", "boot.address-taken"] and order[-2:] == [
+            "boot.script-sent",
+            "node.joined",
+        ]
+        assert not {
+            "boot.other-address",
+            "boot.no-address",
+            "dhcp.other-server",
+            "boot.stalled",
+        } & set(seen)
+        taken = next(e for e in site.head.history(name) if e["kind"] == "boot.address-taken")
+        assert taken["data"]["server"] == ADDRESS
+    assert "boot.nbp-sent" in _kinds(site, "n1", start), "OVMF's own PXE fetched a boot program"
+    assert f"of DHCP server {ADDRESS}" in site.head.cli("node", "explain", "n0").stdout
+    _again(site, "serve")
 
 
 def _kinds(site: Site, name: str, since: float) -> list[str]:
@@ -76,4 +74,4 @@ def _again(site: Site, mode: str) -> None:
         {"boot": {"dhcp": mode, "dhcp_servers": [ADDRESS] if mode == "proxy" else []}}
     )
     site.head.start()
-    site.head.wait_converged(180)
+    site.head.wait_converged(LIMIT_S)

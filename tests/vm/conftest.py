@@ -1,15 +1,17 @@
 """One virtual rack for all tests of this folder: n0 SeaBIOS and IPMI, n1 OVMF's own PXE and
 Redfish; n2 is not in the inventory, and those after it are of another network (relay.py).
 
-Each test leaves both nodes converged on the image that it found them on.
+Each test leaves both nodes converged on the image that it found them on. A test that fails does
+not: the next one gets another rack.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,10 @@ from vrack.spec import SIDE_ADDRESS, SIDE_BRIDGE, SIX_ADDRESS, BmcKind, Firmware
 from tests.vm import disks, relay
 from tests.vm.tpms import Tpms
 
-BOOT_S = 300.0
+BOOT_S = 150.0
+RACKS = 3
+"""Racks that are made at most, where tests fail: after that something else is broken."""
+_FAILED = pytest.StashKey[bool]()
 SETTINGS = {
     "sync": {"hello_s": 2.0, "dead_s": 8.0, "probe_s": 3.0},
     "power": {"poll_s": 4.0},
@@ -39,8 +44,17 @@ SETTINGS = {
 class Site:
     """A rack with a head over it. `inventory()` names the nodes n0 and n1 only."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self._count = 0
+        self.broken = ""
+        """Why another one is to be made, "" if it is whole."""
+        self._make()
+
+    def _make(self) -> None:
+        self._count += 1
+        self.directory = directory = self._parent / str(self._count)
+        directory.mkdir()
         bios = VmSpec(Firmware.BIOS, BmcKind.IPMI, more=disks.machine(directory))
         self.tpms = Tpms(directory / "tpm")
         uefi = VmSpec(
@@ -61,7 +75,6 @@ class Site:
         self.disks: dict[str, object] = disks.LAYOUTS
         self.files = directory / "files"
         self.files.mkdir()
-        self.broken = ""
 
     def up(self) -> None:
         """From nothing to both nodes running the plain image."""
@@ -83,6 +96,15 @@ class Site:
         )
         self.head.apply(self.inventory())
         self.head.wait_converged(BOOT_S)
+
+    def renew(self) -> None:
+        """Another rack in the place of one that is broken."""
+        if self._count >= RACKS:
+            pytest.fail(f"the rack is not whole: {self.broken}")
+        self.down()
+        self._make()
+        self.up()
+        self.broken = ""
 
     def inventory(self, **changes: object) -> str:
         """The rack's inventory without n2; `changes` are set on n1."""
@@ -134,14 +156,24 @@ def site() -> Iterator[Site]:
             found.down()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Notes whether a test has failed."""
+    report = yield
+    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    return report
+
+
 @pytest.fixture(autouse=True)
 def _converged(request: pytest.FixtureRequest, site: Site) -> Iterator[None]:
-    """A rack that a test has left broken fails those after it at once: each would wait for minutes,
-    and nobody would read why before CI's time is over."""
+    """Each test finds a rack that is whole: else each after one that broke it would wait for
+    minutes, and CI's time would be over before anybody had read why."""
     if site.broken:
-        pytest.fail(f"the rack is not whole since {site.broken}")
+        site.renew()
     yield
-    site.broken = f"{request.node.nodeid} ended"
+    site.broken = f"{request.node.nodeid} has left it so"
+    if request.node.stash.get(_FAILED, False):
+        return
     if site.head.process is None:
         site.head.start()
     site.head.wait_converged(BOOT_S)
