@@ -116,7 +116,7 @@ class _Runner:
             await self._start(message.settings)
         elif kind == "node_changed":
             await self.service.node_changed(
-                message.node_changed.node, json.loads(message.node_changed.json)
+                message.node_changed.node, msgspec.json.decode(message.node_changed.json)
             )
         elif kind == "node_removed":
             await self.service.node_removed(message.node_removed.node)

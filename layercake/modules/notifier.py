@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from layercake.base.secrets import SecretRef, Vault
 from layercake.fleet import events
@@ -157,6 +159,8 @@ class ModuleNotifier:
 
     def _facts(self, record: Record) -> NotifiedNode:
         node = record.node
+        network = self._networks.of(node)
+        offers: dict[str, str] = {}
         facts = NotifiedNode(
             node.id,
             node.name,
@@ -165,17 +169,18 @@ class ModuleNotifier:
             node.arch,
             node.firmware,
             self._boots(record),
-            network=self._networks.of(node),
-            other_heads=self._other_heads(self._networks.of(node)),
+            offers,
+            network,
+            self._other_heads(network),
         )
         offered = [
             module.offers(facts, node.parts.get(name), self._table.settings.get(name), self._site)
             for name, module in self._table.modules.items()
             if module.offers is not None
         ]
-        return replace(
-            facts, offers={word: text for offers in offered for word, text in offers.items()}
-        )
+        for one in offered:
+            offers.update(one)
+        return facts
 
     def _open_to_others(self, warning: str) -> None:
         """Told once while the head runs, not for every node."""
@@ -201,9 +206,9 @@ class ModuleNotifier:
                 return ""
 
         try:
-            told = json.dumps(
+            told = msgspec.json.encode(
                 module.record(self._facts(record), record.node.parts.get(module.name), reveal)
-            ).encode()
+            )
         # A site's code, in the head: others are told all the same.
         except Exception as error:  # noqa: BLE001
             where = traceback.extract_tb(error.__traceback__)[-1]

@@ -244,3 +244,17 @@ async def test_an_inventory_that_was_read_before_takes_no_renamed_node_for_anoth
     with pytest.raises(Refused, match="n0 is called gpu0 by now"):
         await world.ops.inventory.apply(INVENTORY, "rack.yaml", None, allow_remove=True)
     assert world.head.store.names == ["gpu0", "n1"]
+
+
+async def test_who_was_told_of_no_files_yet_costs_a_change_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a start all nodes are so: ten thousand marks were made before the first change was
+    answered."""
+    files = world.head.part(NodeFiles)
+    files.document(world.node("n0"))
+    marked: list[str] = []
+    mark = files.mark
+    monkeypatch.setattr(files, "mark", lambda record: (marked.append(record.name), mark(record))[1])
+    await files.spread()
+    assert marked == ["n0"]

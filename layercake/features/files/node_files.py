@@ -178,7 +178,8 @@ class NodeFiles:
         self._secrets = await asyncio.to_thread(self._secrets_now)
         self._site = await asyncio.to_thread(_site, self._rows())
         async for record in in_slices(list(self._store)):
-            if self._told.get(record.node.id, "") not in ("", self.mark(record)):
+            told = self._told.get(record.node.id)
+            if told and told != self.mark(record):  # who was told of none yet needs no mark
                 self._tell(record)
 
     def forget(self, record: Record) -> None:
