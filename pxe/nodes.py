@@ -194,9 +194,10 @@ class Nodes:
     others. `told` is clear while a new process is being told of its nodes: who is not known may
     be one of them then, gets no answer, and asks again."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, told: bool = True) -> None:
         self.told = asyncio.Event()
-        self.told.set()
+        if told:
+            self.told.set()
         self.networks = 0
         self._by_id: dict[str, Node] = {}
         self._by_mac: dict[bytes, Node] = {}

@@ -69,7 +69,7 @@ class PxeService(Service):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._nodes = Nodes()
+        self._nodes = Nodes(told=False)
         self.windows = Windows()
         self.relay_sightings = Relays(clock)
         self.switch_ports = SwitchPorts(self._nodes, clock)
@@ -87,7 +87,6 @@ class PxeService(Service):
         """Opens all sockets, or none: an error closes those that were open already."""
         conf = Settings.of(site, settings)
         recorder = Recorder(link, self.windows, self._clock)
-        self._nodes.told.clear()
         self._link = link
         self._state = state = BootState(conf, self._nodes, self.windows, recorder, self._clock)
         programs = _programs(conf.ipxe_dir)
@@ -123,17 +122,11 @@ class PxeService(Service):
         except LayercakeError:
             await self.stop()
             raise
-        self._counting = asyncio.create_task(self._count(recorder))
+        self._counting = asyncio.create_task(_count(recorder, self._dynamic))
 
     async def ready(self) -> None:
         """Who is not known is a stranger from now on."""
         self._nodes.told.set()
-
-    async def _count(self, recorder: Recorder) -> None:
-        while True:
-            await asyncio.sleep(FIRST_S)
-            recorder.count()
-            self.dynamic.discovery.lapse()
 
     def look_for_disk_boot(self, packet: DhcpPacket, recorder: Recorder) -> None:
         """Tells of a node that shall boot from the network while a running system asks for its
@@ -498,3 +491,10 @@ def _programs(ipxe_dir: Path) -> dict[str, Path]:
                 f"cannot serve boot programs: {path} is not there", hint="install the package ipxe"
             )
     return programs
+
+
+async def _count(recorder: Recorder, dynamic: DynamicAddressing) -> None:
+    while True:
+        await asyncio.sleep(FIRST_S)
+        recorder.count()
+        dynamic.discovery.lapse()

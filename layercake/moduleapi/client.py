@@ -128,7 +128,17 @@ class _Runner:
             )
         elif kind == "network_removed":
             await self.service.network_removed(message.network_removed.name)
-        elif kind == "mutate":
+        elif kind == "ready":
+            await self.service.ready()
+            self.link.health("running")
+        else:
+            self._work(message)
+        return bool(kind != "stop")
+
+    def _work(self, message: pb.FromHead) -> None:
+        """Begins or ends what goes on beside the messages that come."""
+        kind = message.WhichOneof("kind")
+        if kind == "mutate":
             self._spawn(message.mutate.id, self._mutate(message.mutate))
         elif kind == "cancel":
             task = self.tasks.get(message.cancel.id)
@@ -136,17 +146,7 @@ class _Runner:
                 task.cancel()
         elif kind == "call":
             self._spawn(message.call.id, self._call(message.call))
-        elif kind == "ready":
-            await self.service.ready()
-            self.link.health("running")
-        else:
-            self._of_process(message)
-        return bool(kind != "stop")
-
-    def _of_process(self, message: pb.FromHead) -> None:
-        """What the process does by itself, without its service."""
-        kind = message.WhichOneof("kind")
-        if kind == "log_level":
+        elif kind == "log_level":
             set_log_level(message.log_level, self.service.module)
 
     async def _start(self, told: pb.Settings) -> None:

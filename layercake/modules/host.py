@@ -250,7 +250,8 @@ class ModuleHost:
         """Has a process that has just attached told of nodes by `tell`, no faster than it reads;
         the rest of the head has its turn in between."""
         attachment = self._attached[module]
-        attachment.untold, attachment.tell = dict.fromkeys(nodes), tell
+        attachment.untold = dict.fromkeys(nodes)
+        attachment.tell = tell
         async for node in in_slices(list(attachment.untold)):
             if node in attachment.untold:  # else its turn has come before, or it is gone
                 attachment.tell_now(node)

@@ -142,12 +142,12 @@ class ModuleNotifier:
         begun = {record.node.id for record in first}
         others = [r.node.id for r in self._store if r.node.id not in begun]
 
-        def tell(node: str) -> None:
+        def tell_of(node: str) -> None:
             record = self._store.find(node)
             if record is not None:
                 self._snapshot(module, record)
 
-        await self._host.snapshot(module.name, others, tell)
+        await self._host.snapshot(module.name, others, tell_of)
 
     def _snapshot(self, module: Module, record: Record) -> None:
         """A node and its state."""

@@ -98,7 +98,7 @@ class Answers:
         return self._nodes.by_mac(mac) is not None or self._admits(mac)
 
     @property
-    def told(self) -> bool:
+    def knows_all(self) -> bool:
         """Whether who is not known is a stranger, and no node that was not told yet."""
         return self._nodes.told.is_set()
 
@@ -132,6 +132,9 @@ class Answers:
         packet = dhcp.parse(data)
         if self._nodes.may_come(self._nodes.by_mac(mac_of(packet))):
             return Answer(Outcome.NOT_TOLD, f"dhcp.{Outcome.NOT_TOLD.value}")
+        return self._decided(packet, data)
+
+    def _decided(self, packet: DhcpPacket, data: bytes) -> Answer:
         seen = self._watch(packet)
         decision = self._decide(packet, self._nodes, self._windows, self._common, self._clock())
         notes = decision.notes + seen or self._silence(packet, decision)

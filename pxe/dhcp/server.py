@@ -111,7 +111,7 @@ class DhcpServer:
         counters["dhcp.received"] += 1
         # The address of an InfiniBand port is not where others have theirs.
         if data[_HTYPE] != _INFINIBAND and not self.answers.known(data[CHADDR]):
-            if not self.answers.told:
+            if not self.answers.knows_all:
                 counters[f"dhcp.{Outcome.NOT_TOLD.value}"] += 1
                 return
             text = data[CHADDR].hex(":")

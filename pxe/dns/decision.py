@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pxe.dns.zone import Zone
+from pxe.dns.zone import Found, Zone
 from pxe.packets import dns
 from pxe.packets.dns import Query, Rcode, Type
 
@@ -48,22 +48,23 @@ def decide(
         return Decision(Outcome.REFUSED, dns.reply(query, Rcode.REFUSED, flags=flags, room=room))
     if records.rcode and not told:
         return Decision(Outcome.NOT_TOLD, dns.reply(query, Rcode.SERVFAIL, flags=flags, room=room))
-    answered = query.type == Type.ANY or any(kind == query.type for _, kind, _ in records.answers)
-    authority = (
-        ()
-        if answered
-        else (_record(query, records.apex, Type.SOA, zone.ttl, zone.soa(records.apex)),)
-    )
     reply = dns.reply(
         query,
         records.rcode,
         _records(query, records.answers, zone.ttl),
-        authority,
+        _authority(query, records, zone),
         _records(query, records.extra, zone.ttl),
         flags=flags | dns.AA,
         room=room,
     )
     return Decision(Outcome.NO_SUCH_NAME if records.rcode else Outcome.ANSWERED, reply)
+
+
+def _authority(query: Query, records: Found, zone: Zone) -> tuple[bytes, ...]:
+    """The zone's SOA record, where there is no answer (RFC 2308, section 3)."""
+    if query.type == Type.ANY or any(kind == query.type for _, kind, _ in records.answers):
+        return ()
+    return (_record(query, records.apex, Type.SOA, zone.ttl, zone.soa(records.apex)),)
 
 
 def _refusal_code(query: Query) -> Rcode | None:

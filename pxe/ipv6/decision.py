@@ -117,8 +117,10 @@ def mac_of_source(source: str) -> bytes | None:
     return dhcp.mac_of_address(ipaddress.IPv6Address(source.partition("%")[0]).packed)
 
 
-def _stranger(packet: Dhcp6Packet, source: str, client: Client) -> Decision:
+def _stranger(packet: Dhcp6Packet, source: str, client: Client, nodes: Nodes) -> Decision:
     """Firmware that no inventory knows is told of: it may never ask by IPv4."""
+    if not nodes.told.is_set():
+        return Decision(Outcome.NOT_TOLD)
     macs = _macs_of(packet, source)
     if client is Client.SYSTEM or not macs:
         return Decision(Outcome.UNKNOWN_MAC)
@@ -136,10 +138,8 @@ def decide(
         return Decision(Outcome.OTHER_SERVER)
     node_and_mac = owner(packet, source, nodes)
     client = client_of(packet)
-    if node_and_mac is None and not nodes.told.is_set():
-        return Decision(Outcome.NOT_TOLD)
     if node_and_mac is None:
-        return _stranger(packet, source, client)
+        return _stranger(packet, source, client, nodes)
     node, mac = node_and_mac
     home = home_of(node, net)
     if home is None:

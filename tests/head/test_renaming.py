@@ -16,6 +16,7 @@ from layercake.features.inventory.renaming import NodeNames
 from layercake.features.nodes.lists.listing import Kind, Listing
 from layercake.fleet import events
 from layercake.fleet.guard_state import Order
+from layercake.fleet.store import Record
 from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
@@ -255,6 +256,11 @@ async def test_who_was_told_of_no_files_yet_costs_a_change_nothing(
     files.document(world.node("n0"))
     marked: list[str] = []
     mark = files.mark
-    monkeypatch.setattr(files, "mark", lambda record: (marked.append(record.name), mark(record))[1])
+
+    def marking(record: Record) -> str:
+        marked.append(record.name)
+        return mark(record)
+
+    monkeypatch.setattr(files, "mark", marking)
     await files.spread()
     assert marked == ["n0"]
