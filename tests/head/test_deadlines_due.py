@@ -15,7 +15,10 @@ from layercake.kraken.converge import NEVER, Event
 from tests.support.world import World
 
 COUNT = 12
-RACK = "nodes:\n  n[00-11]: {mac: 52:54:00:00:00:10+, ip: 10.1.0.10+, images: []}\n"
+RACK = "nodes:\n" + "".join(
+    f'  n{i:02}: {{mac: "52:54:00:00:01:{i:02}", ip: 10.1.0.{10 + i}, images: []}}\n'
+    for i in range(COUNT)
+)
 
 
 async def test_what_is_due_together_is_handled_in_turns_and_each(
