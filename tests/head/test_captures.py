@@ -126,9 +126,9 @@ def test_of_tftp_the_data_is_left_out_and_requests_are_whole() -> None:
     assert cut(other) == other[:66]
 
 
-@pytest.mark.parametrize("frame", [frame[:n] for frame in TAKEN.values() for n in range(70)])
-def test_a_short_frame_is_no_trouble(frame: bytes) -> None:
-    assert frame.startswith(cut(frame))
+def test_a_short_frame_is_no_trouble() -> None:
+    for frame in (frame[:n] for frame in TAKEN.values() for n in range(70)):
+        assert frame.startswith(cut(frame)), frame
 
 
 def test_packets_are_captured_as_they_come() -> None:
