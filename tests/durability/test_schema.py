@@ -94,6 +94,24 @@ def test_a_newer_database_is_refused_in_one_sentence(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_a_database_is_looked_through_once_a_head_follows_and_not_again_as_it_leads(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "layercake.db"
+    with contextlib.closing(open_database(path)) as db:
+        db.execute("PRAGMA journal_mode=DELETE")
+        rows = [(f"k{i}", b"x" * 3000) for i in range(100)]
+        db.execute("CREATE TABLE big (key TEXT, data BLOB)")
+        db.executemany("INSERT INTO big VALUES (?, ?)", rows)
+    content = bytearray(path.read_bytes())
+    content[-8 * 4096 : -7 * 4096] = b"\xff" * 4096
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="it is damaged"):
+        open_database(path, as_it_is=True)
+    with contextlib.closing(open_database(path, sound=True)) as db:
+        assert db.execute("SELECT count(*) FROM meta").fetchone() == (1,)
+
+
 async def test_nothing_that_is_stored_is_packed(world: World) -> None:
     world.attach("n0")
     world.send(world.hello("n0"))

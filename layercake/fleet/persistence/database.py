@@ -159,7 +159,8 @@ class Database:
         self._turn = asyncio.Lock()
         # One thread writes, so that a slow disk holds up no event loop.
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="database")
-        self.connection = open_database(path)
+        # One of several was looked through as it began to follow (heads.replica).
+        self.connection = open_database(path, sound=shared is not None)
         self._shared = shared
         self._unsure: set[asyncio.Task[Any]] = set()
         self._capture = changes.Capture(self.connection) if shared is not None else None

@@ -57,9 +57,10 @@ def hint_of(error: sqlite3.Error) -> str:
     )
 
 
-def open_database(path: Path, *, as_it_is: bool = False) -> sqlite3.Connection:
+def open_database(path: Path, *, as_it_is: bool = False, sound: bool = False) -> sqlite3.Connection:
     """The database, of this version's form; with `as_it_is` of the form that it has, if it has one.
-    Raises InputError for a file that cannot be used, and then leaves it as it is."""
+    It is looked through for damage unless it is known to be `sound`. Raises InputError for a file
+    that cannot be used, and then leaves it as it is."""
     try:
         path.touch(mode=0o600)
         path.chmod(0o600)
@@ -69,7 +70,7 @@ def open_database(path: Path, *, as_it_is: bool = False) -> sqlite3.Connection:
         ) from None
     db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
-        _prepare(db, path, as_it_is=as_it_is)
+        _prepare(db, path, as_it_is=as_it_is, sound=sound)
     except sqlite3.Error as error:
         db.close()
         raise InputError(f"cannot open {path}: {error}", hint=hint_of(error)) from None
@@ -79,10 +80,10 @@ def open_database(path: Path, *, as_it_is: bool = False) -> sqlite3.Connection:
     return db
 
 
-def check(db: sqlite3.Connection, path: Path) -> int:
-    """The version of a sound database, 0 of an empty one. Raises InputError for one that is damaged
-    or of a newer version, and sqlite3.Error."""
-    found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+def check(db: sqlite3.Connection, path: Path, *, sound: bool = False) -> int:
+    """The version of a database, 0 of an empty one. Raises InputError for one that is damaged,
+    unless it is known to be `sound`, or of a newer version, and sqlite3.Error."""
+    found = "ok" if sound else db.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
         raise InputError(
             f"cannot open {path}: it is damaged: {' '.join(str(found).split())}", hint=RESTORE_HINT
@@ -106,8 +107,8 @@ def version_of(db: sqlite3.Connection) -> int:
     return int(row[0]) if row and str(row[0]).isdigit() else 0
 
 
-def _prepare(db: sqlite3.Connection, path: Path, *, as_it_is: bool) -> None:
-    version = check(db, path)
+def _prepare(db: sqlite3.Connection, path: Path, *, as_it_is: bool, sound: bool) -> None:
+    version = check(db, path, sound=sound)
     if version and as_it_is:
         db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;")
         return
