@@ -16,7 +16,7 @@ from msgspec.inspect import EnumType, LiteralType, Type, UnionType
 
 from layercake.api.caller import Caller
 from layercake.api.streams import ClientLeft
-from layercake.base.text import nearest, show, whole_number
+from layercake.base.text import nearest, printable, show, whole_number
 from layercake.fleet.store import Record
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import Role
@@ -32,9 +32,10 @@ BIG_BODY = 32 << 20
 """Bytes of the body of a request that holds an inventory, which is read elsewhere."""
 LOOK_S = 0.25
 """How often it is looked whether somebody still waits for an answer that takes long."""
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
-_MISSING = re.compile(r"Object missing required field `(.*)`")
-_INVALID = re.compile(r"Invalid enum value '(.*)'")
+_PLACED = re.compile(r"(.*) - at `\$([\w.\[\]]*)`", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+_INVALID = re.compile(r"Invalid enum value (.*)", re.DOTALL)
 Answer = Callable[[web.Request, Any], Awaitable[Any]]
 
 
@@ -175,8 +176,11 @@ def number(request: web.Request, name: str, default: int) -> int:
 def mistake_in(text: str, body: type) -> InputError:
     """Why a request's body is none of this struct, out of what msgspec says of it: with the place
     first, and with what may have been meant."""
-    what, _, place = text.partition(" - at `$")
-    where = place.rstrip("`").lstrip(".")
+    what = text
+    where = ""
+    if placed := _PLACED.fullmatch(text):
+        what = placed[1]
+        where = placed[2].lstrip(".")
     fields = getattr(msgspec.inspect.type_info(body), "fields", ())
     hint = ""
     if unknown := _UNKNOWN.fullmatch(what):
@@ -185,10 +189,11 @@ def mistake_in(text: str, body: type) -> InputError:
     elif missing := _MISSING.fullmatch(what):
         what = f"{missing[1]} is missing"
     elif invalid := _INVALID.fullmatch(what):
-        what = f"'{invalid[1][:60]}' is none of its values"  # msgspec has escaped it
+        what = f"{printable(invalid[1], 60)} is none of its values"  # msgspec has quoted it
         kinds = [field.type for field in fields if field.encode_name == where]
-        hint = nearest(invalid[1], _values(kinds))
-    return InputError(f"cannot use the request: {f'{where}: ' if where else ''}{what}", hint=hint)
+        hint = nearest(invalid[1][1:-1], _values(kinds))
+    said = printable(f"{where}: {what}" if where else what, 200)
+    return InputError(f"cannot use the request: {said}", hint=hint)
 
 
 def _values(kinds: Iterable[Type]) -> list[str]:

@@ -19,6 +19,9 @@ from layercake.modules.listener import ModuleListener
 log = logging.getLogger("layercake.head")
 TICK_S = 0.5
 SCAN_S = 1.0
+CALL_AFTER_S = 1.0
+"""Ten thousand nodes that answer take both processors for seconds: who boots, and who has waited
+for a head to ask something of it, goes first. A command has its own node called at once."""
 THREAD_S = 0.0005
 """How long the database's thread may hold the interpreter while the loop has something to do;
 Python's own 5 ms are felt."""
@@ -64,7 +67,7 @@ class Life:
         kernel.modules.services.start()
         loops = (
             kernel.engine.run(),
-            kernel.sync.call_nodes(),
+            self._call_nodes(),
             self.periodic(),
             kernel.database.run(kernel.store),
             kernel.lag.run(kernel.store),
@@ -90,6 +93,10 @@ class Life:
         await kernel.modules.services.stop()
         kernel.sync.close()
         await kernel.database.close(kernel.store)
+
+    async def _call_nodes(self) -> None:
+        await asyncio.sleep(CALL_AFTER_S)
+        await self._kernel.sync.call_nodes()
 
     async def periodic(self) -> None:
         """What is looked after again and again, until it is cancelled."""

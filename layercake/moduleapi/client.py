@@ -17,7 +17,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
 import grpc.aio
@@ -37,6 +37,7 @@ from layercake.kraken.errors import (
 from layercake.kraken.events import EventKind, Severity
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.event_loop.sendfile import SendfileLoop
+from layercake.moduleapi.event_loop.slices import in_slices
 from layercake.moduleapi.event_loop.tasks import cancel_all
 from layercake.moduleapi.module import Module, Site
 from layercake.moduleapi.service import MutationRequest, Service
@@ -109,14 +110,12 @@ class _Runner:
         """Acts on one message of the head; False when the service is to stop."""
         kind = message.WhichOneof("kind")
         if kind == "several":
-            for one in message.several.messages:
-                if not await self.handle(one):
-                    return False
-        elif kind == "settings":
+            return await self._handle_all(message.several.messages)
+        if kind == "settings":
             await self._start(message.settings)
         elif kind == "node_changed":
             await self.service.node_changed(
-                message.node_changed.node, msgspec.json.decode(message.node_changed.json)
+                message.node_changed.node, json.loads(message.node_changed.json)
             )
         elif kind == "node_removed":
             await self.service.node_removed(message.node_removed.node)
@@ -134,6 +133,13 @@ class _Runner:
         else:
             self._work(message)
         return bool(kind != "stop")
+
+    async def _handle_all(self, messages: Iterable[pb.FromHead]) -> bool:
+        """Acts on several; what the service has to do besides has its turn in between."""
+        async for message in in_slices(messages):
+            if not await self.handle(message):
+                return False
+        return True
 
     def _work(self, message: pb.FromHead) -> None:
         """Begins or ends what goes on beside the messages that come."""

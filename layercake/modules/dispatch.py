@@ -87,6 +87,14 @@ class Dispatcher:
                 self._table.owner[mutation], pb.FromHead(cancel=pb.Cancel(id=flight.number))
             )
 
+    def under_way(self, module: str) -> dict[str, Flight]:
+        """The attempts that are a module's, by node."""
+        return {
+            node: flight
+            for node, flight in self.by_node.items()
+            if self._table.owner.get(flight.mutation) == module
+        }
+
     def resend(self, record: Record, module: str) -> None:
         """A module attached anew: it gets the attempt of this node that is under way, if it owns
         that."""

@@ -110,6 +110,8 @@ class _Attachment:
     untold: dict[str, None] = field(default_factory=dict)
     tell: Callable[[str], None] = _tell_nobody
     told: asyncio.Event = field(default_factory=asyncio.Event)
+    left: list[pb.FromHead | None] = field(default_factory=list)
+    """What was taken from the queue, and had no room in the message before."""
 
     def tell_now(self, node: str) -> None:
         """It is told of a node."""
@@ -137,22 +139,28 @@ class _Attachment:
         self.at = now
         return max(0.0, -self.room / RATE)
 
-    def with_next(self, first: pb.FromHead) -> pb.FromHead:
-        """A message, together with those that wait after it, for a process that knows how."""
-        if self.version < TOGETHER_SINCE or self.queue.empty():
+    async def next_message(self) -> pb.FromHead | None:
+        """What it is sent next, None for the end: what waits for it, together if it knows how."""
+        first = await self._taken()
+        if first is None or self.version < TOGETHER_SINCE or self.queue.empty():
             return first
         found = [first]
         size = first.ByteSize()
-        while len(found) < TOGETHER and size < TOGETHER_BYTES and not self.queue.empty():
-            message = self.queue.get_nowait()
-            if message is None:
-                self.queue.put_nowait(None)
-                self.queue.task_done()
+        while len(found) < TOGETHER and not self.queue.empty():
+            message = await self._taken()
+            size += 0 if message is None else message.ByteSize()
+            if message is None or size > TOGETHER_BYTES:
+                self.left.append(message)
                 break
             found.append(message)
-            self.queue.task_done()
-            size += message.ByteSize()
-        return pb.FromHead(several=pb.Several(messages=found))
+        return pb.FromHead(several=pb.Several(messages=found)) if found[1:] else first
+
+    async def _taken(self) -> pb.FromHead | None:
+        if self.left:
+            return self.left.pop()
+        message = await self.queue.get()
+        self.queue.task_done()
+        return message
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,13 +310,9 @@ class ModuleHost:
         tasks = [asyncio.create_task(self._read(attachment, requests))]
         try:
             yield self._starts[attachment.module].message(attachment.version)
-            self._attached[attachment.module] = (
-                attachment  # not before: what began meanwhile would be told twice
-            )
             tasks.append(asyncio.create_task(self._tell_all(attachment)))
-            while (message := await attachment.queue.get()) is not None:
-                attachment.queue.task_done()
-                yield attachment.with_next(message)
+            while (message := await attachment.next_message()) is not None:
+                yield message
         finally:
             for task in tasks:
                 task.cancel()
@@ -316,6 +320,8 @@ class ModuleHost:
 
     async def _tell_all(self, attachment: _Attachment) -> None:
         """Has the process told of everything, and then that this was all."""
+        # Not before: what began meanwhile would be told twice, and before its node.
+        self._attached[attachment.module] = attachment
         try:
             await self._listener.attached(attachment.module)
         except Exception:
@@ -412,6 +418,7 @@ class ModuleHost:
                 future.set_exception(
                     Unreachable(f"cannot ask module {attachment.module}: it went away")
                 )
+        attachment.told.set()  # nobody waits for it any more
 
 
 def _answer(future: asyncio.Future[Any] | None, answer: pb.Answer) -> None:

@@ -69,14 +69,14 @@ class ModuleListener:
         """It gets the nodes, their states and the attempts that are under way; those first that
         have one."""
         self._log_levels.resend(module)
-        busy = [
-            record
-            for node in list(self.dispatcher.by_node)
-            if (record := self._store.find(node)) is not None
-        ]
-        await self._notifier.everything(
-            self._table.modules[module], busy, lambda one: self.dispatcher.resend(one, module)
-        )
+        under_way = self.dispatcher.under_way(module)
+
+        def resend(record: Record) -> None:
+            flight = under_way.get(record.node.id)
+            if flight is not None and self.dispatcher.by_node.get(flight.node) is flight:
+                self.dispatcher.resend(record, module)  # what has begun since is sent by itself
+
+        await self._notifier.everything(self._table.modules[module], under_way, resend)
 
     def detached(self, module: str) -> None:
         """It is started again by the manager."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from layercake.base.secrets import SecretRef, Vault
 from layercake.fleet import events
@@ -127,27 +125,23 @@ class ModuleNotifier:
         self._host.send(module.name, message)
 
     async def everything(
-        self, module: Module, first: Sequence[Record], then: Callable[[Record], None]
+        self, module: Module, first: Iterable[str], then: Callable[[Record], None]
     ) -> None:
-        """A module's process is new: it gets all networks, nodes and their states. `first` are the
-        nodes that it gets before it does anything else, each followed by `then`."""
+        """A module's process is new: it gets all networks, nodes and their states, each node
+        followed by `then`; those first whose ids are in `first`."""
         if module.networks:
             for name in self._networks.by_name:
                 self._network(module, name)
-        for record in first:
-            self._snapshot(module, record)
-            then(record)
-        if module.record is None:
-            return
-        begun = {record.node.id for record in first}
-        others = [r.node.id for r in self._store if r.node.id not in begun]
+        others = self._store if module.record is not None else ()
 
         def tell_of(node: str) -> None:
             record = self._store.find(node)
             if record is not None:
                 self._snapshot(module, record)
+                then(record)
 
-        await self._host.snapshot(module.name, others, tell_of)
+        nodes = [*first, *(record.node.id for record in others)]
+        await self._host.snapshot(module.name, nodes, tell_of)
 
     def _snapshot(self, module: Module, record: Record) -> None:
         """A node and its state."""
@@ -206,9 +200,9 @@ class ModuleNotifier:
                 return ""
 
         try:
-            told = msgspec.json.encode(
+            told = json.dumps(
                 module.record(self._facts(record), record.node.parts.get(module.name), reveal)
-            )
+            ).encode()
         # A site's code, in the head: others are told all the same.
         except Exception as error:  # noqa: BLE001
             where = traceback.extract_tb(error.__traceback__)[-1]

@@ -80,6 +80,8 @@ def notes_on_unreadable(address: bytes, why: str, nodes: Nodes) -> tuple[Note, .
     if len(address) < 6 or not any(address):
         return ()
     node = nodes.by_mac(address)
+    if nodes.may_come(node):
+        return ()
     reason = f"its packet cannot be read: {why}"
     if node is None:
         return (note_on_stranger(address, reason),)

@@ -33,8 +33,8 @@ def decide(
     query: Query, zone: Zone, *, forwards: bool, room: int = 0, told: bool = True
 ) -> Decision:
     """What a client of ours gets. `forwards`: whether there are servers to ask for other names.
-    `room` as for `packet.reply`. `told`: whether all names are known; else nobody is told of one
-    that there is none, which would be remembered (RFC 2308, section 5)."""
+    `room` as for `packet.reply`. `told`: whether all names, and so all zones, are known;
+    else nobody is told that there is none, which would be remembered (RFC 2308, section 5)."""
     flags = dns.RA if forwards else 0
     if query.version:
         return Decision(Outcome.REFUSED, dns.reply(query, Rcode.BADVERS, room=room))
@@ -42,12 +42,12 @@ def decide(
     if rcode is not None:
         return Decision(Outcome.REFUSED, dns.reply(query, rcode, flags=flags, room=room))
     records = zone.find(query.key, query.type)
+    if not told and (records is None or not records.answers):
+        return Decision(Outcome.NOT_TOLD, not_yet(query, flags=flags, room=room))
     if records is None:
         if forwards and query.flags & dns.RD:
             return Decision(Outcome.FORWARD)
         return Decision(Outcome.REFUSED, dns.reply(query, Rcode.REFUSED, flags=flags, room=room))
-    if records.rcode and not told:
-        return Decision(Outcome.NOT_TOLD, dns.reply(query, Rcode.SERVFAIL, flags=flags, room=room))
     reply = dns.reply(
         query,
         records.rcode,
@@ -74,6 +74,11 @@ def _refusal_code(query: Query) -> Rcode | None:
     if query.type == Type.OPT or 249 <= query.type < Type.IXFR:
         return Rcode.FORMERR
     return None
+
+
+def not_yet(query: Query, *, flags: int = 0, room: int = 0) -> bytes:
+    """What somebody gets who is to ask again."""
+    return dns.reply(query, Rcode.SERVFAIL, flags=flags, room=room)
 
 
 def refusal(query: Query) -> bytes:

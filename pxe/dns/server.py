@@ -13,7 +13,7 @@ from typing import Any
 
 from layercake.base.datagrams import DatagramServer
 from layercake.kraken.errors import OperationFailed
-from pxe.dns.decision import Outcome, decide, refusal
+from pxe.dns.decision import Outcome, decide, not_yet, refusal
 from pxe.dns.forwarder import Forwarder
 from pxe.dns.limit import Limiter, Verdict, prefix
 from pxe.dns.names import Names
@@ -130,7 +130,7 @@ class DnsServer:
         if not self._names.client(client):
             self._counters[_FOREIGN] += 1
             if self._limiter.may(prefix(client), _ERRORS_PER_S) is _SEND:
-                self._send(refusal(query), source)
+                self._send(self._stranger(query), source)
             return
         forwards = self._forwarder.serves(client)
         decision = decide(query, self._names.zone, forwards=forwards, told=self._names.told())
@@ -150,6 +150,10 @@ class DnsServer:
             self._send(known, source)
         else:
             self._later(query, source)
+
+    def _stranger(self, query: Query) -> bytes:
+        """What somebody gets who is no client of ours, as far as is known."""
+        return refusal(query) if self._names.told() else not_yet(query)
 
     def _later(self, query: Query, source: tuple[str, int]) -> None:
         """Has others asked, unless too much is asked of them already."""
@@ -177,7 +181,7 @@ class DnsServer:
             return dns.error(data, error.rcode)
         if not self._names.client(client):
             self._counters[_FOREIGN] += 1
-            return refusal(query)
+            return self._stranger(query)
         decision = decide(
             query,
             self._names.zone,

@@ -18,6 +18,7 @@ from layercake.features.guard.outage import (
     whole,
 )
 from layercake.features.guard.settings import GuardSettings
+from tests.support.clock import FakeClock
 
 SETTINGS = GuardSettings()
 
@@ -115,6 +116,24 @@ def test_nodes_that_fall_silent_now_and_then_do_not_keep_an_outage_open() -> Non
         outages = look(outages, {SITE: nodes}, seen, SETTINGS, now)
         assert not outages or seen.keys() == outages[SITE].silent, "all of them are held"
     assert now == 100.0 + SETTINGS.outage_settle_s
+
+
+def test_the_rest_of_an_outage_that_is_over_is_no_new_one() -> None:
+    clock = FakeClock(10.0)
+    told: list[tuple[str, bool]] = []
+    found = Outages(SETTINGS, clock, lambda one, text, over: told.append((text, over)))
+    silent = {f"n{i}": 0.0 for i in range(40)}
+    for _ in range(2):
+        found.update({SITE: 100}, {SITE: silent})
+        clock.now += GATHER_S
+    del silent["n0"]
+    while clock.now < 5 * SETTINGS.outage_settle_s:
+        found.update({SITE: 100}, {SITE: silent})
+        clock.now += 1.0
+    assert [over for _, over in told] == [False, True] and not found.by_domain
+    silent |= {f"n{i}": clock.now for i in range(50, 90)}
+    found.update({SITE: 100}, {SITE: silent})
+    assert found.by_domain[SITE].silent == {f"n{i}" for i in range(50, 90)}, "others are another"
 
 
 def test_another_wave_while_an_outage_recedes_makes_it_go_on() -> None:

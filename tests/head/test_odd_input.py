@@ -76,6 +76,16 @@ async def test_json_without_a_bottom_is_a_mistake_of_the_one_who_asks(world: Wor
         ),
         ({"action": "on"}, "range is missing", ""),
         ({"range": "n0", "action": "on", "force": "x"}, "force: Expected `bool`, got `str`", ""),
+        (
+            {"range": "n0", "action": "it's on\n"},
+            'action: "it\'s on\\n" is none of its values',
+            "valid: cycle, off, on",
+        ),
+        (
+            {"range": "n0", "action": "on", "x\n" + "y" * 5000: 1},
+            "there is no field 'x\\n" + "y" * 58 + "...'",
+            "valid: action, force, range, soft",
+        ),
         ([], "Expected `object`, got `array`", ""),
     ],
 )

@@ -259,6 +259,15 @@ class SnapshotListener(KeepingListener):
         self._host.send(NAME, pb.FromHead(node_changed=pb.NodeChanged(node=node, json=b"{}")))
 
 
+def _flat(message: pb.FromHead) -> list[pb.FromHead]:
+    return list(message.several.messages) if message.HasField("several") else [message]
+
+
+def _words(message: pb.FromHead) -> str:
+    kind = message.WhichOneof("kind")
+    return f"{kind} {getattr(getattr(message, kind), 'node', '')}".strip()
+
+
 async def _attached(
     tmp_path: Path, version: int, nodes: int = 0
 ) -> tuple[ModuleHost, AsyncIterator[pb.FromHead]]:
@@ -293,10 +302,44 @@ async def test_what_waits_for_a_module_comes_together_and_in_order(tmp_path: Pat
     host.send(NAME, _node(601))
     await host.stop()
     told = [message async for message in messages]
-    assert [len(message.several.messages) for message in told] == [256, 256, 89, 2]
-    inner = [one for message in told for one in message.several.messages]
+    assert [len(_flat(message)) for message in told] == [256, 256, 88, 1, 2]
+    assert max(message.ByteSize() for message in told) < TOGETHER_BYTES + 100
+    inner = [one for message in told for one in _flat(message)]
     assert [one.node_changed.node for one in inner[:-1]] == [f"n{i}" for i in range(602)]
     assert inner[-1].stop
+
+
+async def test_what_begins_in_the_moment_of_attaching_waits_for_the_snapshot(
+    tmp_path: Path,
+) -> None:
+    host = ModuleHost(tmp_path / "m.sock")
+    host.reports_to = SnapshotListener(host, 1)
+    host.expect(NAME, "i1", "c1", Start({}))
+
+    async def hello() -> AsyncIterator[pb.FromService]:
+        yield pb.FromService(hello=pb.Hello(service=NAME, instance="i1", cookie="c1", version=2))
+        await asyncio.Event().wait()
+
+    messages = host.attach(hello(), None)
+    assert (await anext(messages)).WhichOneof("kind") == "settings"
+    attempt = pb.FromHead(mutate=pb.Mutate(id=1, node="n0", mutation="x", attempt=1))
+    sent: list[bool] = []
+    first = asyncio.ensure_future(anext(messages))
+    asyncio.get_running_loop().call_soon(lambda: sent.append(host.send(NAME, attempt)))
+    assert _words(await first) == "node_changed n0"
+    assert sent == [False]
+
+
+async def test_a_call_ends_when_its_module_goes_away_while_it_is_told_of_nodes(
+    tmp_path: Path,
+) -> None:
+    host, messages = await _attached(tmp_path, client.API_VERSION, 3 * AHEAD)
+    await anext(messages)
+    call = asyncio.create_task(host.call(NAME, "dump", {}, timeout=patience(60)))
+    await asyncio.sleep(0)
+    await messages.aclose()  # type: ignore[attr-defined]
+    with pytest.raises(Unreachable, match="it went away"):
+        await call
 
 
 async def test_a_module_of_the_version_before_is_told_each_thing_by_itself(tmp_path: Path) -> None:
@@ -306,15 +349,6 @@ async def test_a_module_of_the_version_before_is_told_each_thing_by_itself(tmp_p
     await host.stop()
     told = [message async for message in messages]
     assert [message.WhichOneof("kind") for message in told] == ["node_changed"] * 3 + ["stop"]
-
-
-def _flat(message: pb.FromHead) -> list[pb.FromHead]:
-    return list(message.several.messages) if message.HasField("several") else [message]
-
-
-def _words(message: pb.FromHead) -> str:
-    kind = message.WhichOneof("kind")
-    return f"{kind} {getattr(getattr(message, kind), 'node', '')}".strip()
 
 
 async def test_a_node_that_something_is_done_to_is_told_before_the_others(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ not: the next one gets another rack.
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
@@ -46,13 +48,12 @@ class Site:
 
     def __init__(self, parent: Path) -> None:
         self._parent = parent
-        self._count = 0
+        self._count = 1
         self.broken = ""
         """Why another one is to be made, "" if it is whole."""
         self._make()
 
     def _make(self) -> None:
-        self._count += 1
         self.directory = directory = self._parent / str(self._count)
         directory.mkdir()
         bios = VmSpec(Firmware.BIOS, BmcKind.IPMI, more=disks.machine(directory))
@@ -101,7 +102,9 @@ class Site:
         """Another rack in the place of one that is broken."""
         if self._count >= RACKS:
             pytest.fail(f"the rack is not whole: {self.broken}")
+        self._count += 1
         self.down()
+        shutil.rmtree(self.directory, ignore_errors=True)
         self._make()
         self.up()
         self.broken = ""
@@ -118,9 +121,10 @@ class Site:
 
     def down(self) -> None:
         """Everything away."""
-        self.head.close()
-        self.rack.down()
-        self.tpms.close()
+        with contextlib.ExitStack() as ends:
+            ends.callback(self.tpms.close)
+            ends.callback(self.rack.down)
+            ends.callback(self.head.close)
 
     def told(self, *names: str) -> None:
         """Returns when the head has all that running nodes have to tell: an answer of theirs comes

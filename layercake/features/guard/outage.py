@@ -123,7 +123,7 @@ class Outages:
     _told: dict[str, Whole] = field(default_factory=dict)
     _restored_until: float = float("-inf")
     _ended: set[str] = field(default_factory=set)
-    """Nodes whose outage a person has ended, for as long as they are silent."""
+    """Nodes whose outage is over, by itself or by a person, for as long as they are silent."""
 
     def restore(self, document: bytes, until: float) -> None:
         """Takes over what an earlier head has told of. Whether it is over is known `until` then:
@@ -143,6 +143,8 @@ class Outages:
         before = self.by_domain
         self._ended &= silent.get(SITE, {}).keys()
         found = outages_now(before, members, silent, self.settings, now, self._ended)
+        for domain in before.keys() - found.keys():  # the rest of one that is over is no new one
+            self._ended |= before[domain].silent
         if found or before:
             self.replace_all(found)
         before_told = dict(self._told)
