@@ -66,6 +66,7 @@ def test_outcomes_are_counted_by_these_names() -> None:
         "not-for-us",
         "other-network",
         "pool-full",
+        "not-told",
     ]
 
 
