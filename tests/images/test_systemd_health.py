@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 from sampleimages import systemd_image
 
 from imageapi.node.container import execute
@@ -177,13 +178,16 @@ def test_an_image_whose_systemd_has_failed_units_is_not_active(tmp_path: Path) -
                 spec_of(image, name, systemd=True, health=check, namespaces=NETWORK, command=init)
             )
 
-        assert run_with("/bin/false", "failing", start_s=10.0) == "ERROR"
+        assert run_with("/bin/false", "failing", start_s=patience(5.0)) == "ERROR"
         assert (
             "image failing is unhealthy: its health check (systemd) failed 1 time: failed units: "
             f"{unit}" == node.last("image.unhealthy")[1]
         )
-        assert run_with("/bin/false", "allowed", start_s=60.0, allow_failed=(unit,)) == "ACTIVE"
-        assert run_with("/bin/sleep 1000", "slow", start_s=10.0) == "ERROR"
+        assert (
+            run_with("/bin/false", "allowed", start_s=patience(30.0), allow_failed=(unit,))
+            == "ACTIVE"
+        )
+        assert run_with("/bin/sleep 1000", "slow", start_s=patience(5.0)) == "ERROR"
         assert (
             f"systemd has not finished starting: waiting for {unit}"
             in node.last("image.unhealthy")[1]

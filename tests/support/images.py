@@ -90,7 +90,9 @@ class Node:
         return [kind for kind, _, _ in self.events]
 
     def last(self, kind: str) -> Event:
-        return [event for event in self.events if event[0] == kind][-1]
+        found = [event for event in self.events if event[0] == kind]
+        assert found, f"there was no {kind}: {self.events}"
+        return found[-1]
 
     def run(self, *specs: ImageSpec) -> str:
         self.images.set_wanted(specs)

@@ -38,7 +38,8 @@ def enter_mount_namespace(run: Path) -> None:
 
 
 def run_as_agent(run: Path, body: Callable[[Path], None], timeout: float = 120.0) -> None:
-    """Runs body(run) as an agent. Raises AssertionError with the body's traceback if it failed."""
+    """Runs body(run) as an agent, for at most `timeout` seconds on a fast machine that may become
+    twice as slow. Raises AssertionError with the body's traceback if it failed."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -64,7 +65,7 @@ def run_as_agent(run: Path, body: Callable[[Path], None], timeout: float = 120.0
             os._exit(status)
     os.close(writer)
     try:
-        text = _read(reader, timeout)
+        text = _read(reader, patience(timeout / 2))
     finally:
         os.close(reader)
         _end(child)
