@@ -52,13 +52,13 @@ def solicit() -> bytes:
 def asked(wire: Any, name: str) -> int:
     """The code that the head's DNS answers with."""
 
-    def ask() -> bytes:
+    def exchange() -> bytes:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.settimeout(20)
             sock.sendto(DNSRecord.question(name, "A").pack(), ("10.99.0.1", 53))
             return sock.recv(2048)
 
-    return int(DNSRecord.parse(wire.there(ask)).header.rcode)
+    return int(DNSRecord.parse(wire.there(exchange)).header.rcode)
 
 
 def test_no_server_takes_a_node_that_was_not_told_yet_for_a_stranger(
