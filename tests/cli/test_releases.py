@@ -47,9 +47,8 @@ def test_a_release_that_goes_on_is_well(
         "disks": [],
         "left": [],
     }
-    head.snapshots = [[node_view("n0")]]
     answer = {"node": "n0", "held": held, "releases": [release]}
-    head.answers["GET /v1/nodes/n0/releases"] = (200, answer)
+    head.answers["GET /v1/releases"] = (200, {"nodes": [answer]})
     found = run("node", "release", "--show", "n0")
     assert (found.code, found.err) == (code, "")
     assert f"n0: release 1, {state}, asked for by ann" in found.out
@@ -57,11 +56,9 @@ def test_a_release_that_goes_on_is_well(
 
 def test_nodes_without_a_release_are_one_line(run: Callable[..., Any], head: CannedApi) -> None:
     names = [f"n{number}" for number in range(4)]
-    head.snapshots = [[node_view(name) for name in names]]
-    for name in names:
-        held = "its disks were not erased" if name == "n3" else ""
-        answer = {"node": name, "held": held, "releases": []}
-        head.answers[f"GET /v1/nodes/{name}/releases"] = (200, answer)
+    held = {"n3": "its disks were not erased"}
+    answers = [{"node": n, "held": held.get(n, ""), "releases": []} for n in names]
+    head.answers["GET /v1/releases"] = (200, {"nodes": answers})
     assert run("node", "release", "--show", "n[0-3]").out.splitlines() == [
         "n[0-2]: no release",
         "n3: no release; held: its disks were not erased",

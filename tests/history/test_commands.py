@@ -58,7 +58,13 @@ async def test_a_day_of_changes_is_read_and_undone(site: Site, run: Run) -> None
     code, said = await run("inventory", "diff")
     assert said.split() == ["~", "n0", "kernel_args:", "(none)", "->", "debug"]
     code, said = await run("inventory", "blame", "n0")
-    assert code == 0 and "ticket 7" in said
+    assert code == 0 and "ticket 7" in said and "ip" in said
+    code, said = await run("inventory", "blame", "n0.kernel_args")
+    assert code == 0 and "ticket 7" in said and "10.1.0.10" not in said
+    code, said = await run("inventory", "blame", "n0.kernel")
+    assert (code, said) == (1, "the inventory at HEAD says nothing of kernel of n0\n")
+    code, said = await run("inventory", "blame", "n0.kernel_args", "--at", "never")
+    assert code == 2 and "never" in said and "no node" not in said
     code, said = await run("inventory", "revert", "HEAD", "--plan")
     assert code == 0 and "debug -> (none)" in said
     code, said = await run("inventory", "revert", "HEAD", "--yes", "--no-wait", "-m", "wrong")

@@ -599,3 +599,17 @@ async def test_a_bug_in_a_step_is_not_tried_for_ever(site: Site) -> None:
     assert (await site.ended())["state"] == "failed"
     assert "an error of the head itself" in site.world.ops.releases.of("n0")["held"]
     assert [step["tries"] for step in site.shown()["steps"]][:2] == [1, 1]
+
+
+async def test_the_releases_of_many_nodes_are_one_answer(site: Site) -> None:
+    ops = site.world.ops
+    for _ in range(2):
+        await ops.releases.begin("n0", force=False, by="ann")
+        await site.ended()
+    whole = await ops.releases.of_many("@all", last=False)
+    assert whole == [ops.releases.of(record.name) for record in site.world.head.store]
+    assert [len(one["releases"]) for one in whole if one["node"] == "n0"] == [2]
+    last = await ops.releases.of_many("n0", last=True)
+    assert last == [ops.releases.of("n0") | {"releases": whole[0]["releases"][:1]}]
+    with pytest.raises(InputError, match="n99"):
+        await ops.releases.of_many("n99", last=True)

@@ -19,7 +19,7 @@ from layercake.features.inventory.plan_commands import (
 )
 from layercake.inventory.changes import Action, Change, describe
 from layercake.inventory.ranges import fold
-from layercake.kraken.errors import Refused
+from layercake.kraken.errors import NotFound, Refused
 
 SHORT = 10
 _LOG = (
@@ -158,11 +158,15 @@ def _came(changes: Sequence[Change]) -> Iterator[str]:
 
 
 @command(inventory)
-@click.argument("name")
+@click.argument("name", metavar="NODE[.KEY]")
 @click.option("--at", "revision", metavar="REV", default="HEAD", help="As it was at REV.")
 def blame(app: App, name: str, revision: str) -> Answer:
-    """Say of each value of the node NAME who made it so, when and why."""
-    answer = app.head.get(f"/v1/nodes/{path_segment(name)}/blame", revision=revision)
+    """Say of each value of a node who made it so, when and why; or only of KEY, as n7.kernel_args
+    or n7.bmc."""
+    node, key = _node_and_key(app, name)
+    answer = app.head.get(f"/v1/nodes/{path_segment(node)}/blame", revision=revision)
+    of_key = f"{key}." if key else ""
+    lines = [line for line in answer["lines"] if f"{line['field']}.".startswith(of_key)]
     rows = [
         [
             line["field"],
@@ -172,10 +176,30 @@ def blame(app: App, name: str, revision: str) -> Answer:
             line["change"]["by"],
             line["change"]["why"],
         ]
-        for line in answer["lines"]
+        for line in lines
     ]
-    empty = f"{name} is not in the inventory at {revision}"
-    return Answer(answer, lambda out: out.table(_BLAME, rows, empty=empty), OK if rows else FAILED)
+    empty = f"{node} is not in the inventory at {revision}"
+    if answer["lines"]:
+        empty = f"the inventory at {revision} says nothing of {key} of {node}"
+    return Answer(
+        answer | {"lines": lines},
+        lambda out: out.table(_BLAME, rows, empty=empty),
+        OK if rows else FAILED,
+    )
+
+
+def _node_and_key(app: App, name: str) -> tuple[str, str]:
+    """What NODE[.KEY] names. A node's name may have dots: the longest that is there is the node."""
+    words = name.split(".")
+    lengths = range(len(words), 0, -1) if len(words) > 1 else ()
+    for length in lengths:
+        node = ".".join(words[:length])
+        try:
+            app.head.get(f"/v1/nodes/{path_segment(node)}")
+        except NotFound:
+            continue
+        return node, ".".join(words[length:])
+    return name, ""
 
 
 @command(inventory)

@@ -32,3 +32,9 @@ class NodeReleaseList(msgspec.Struct, kw_only=True):
     node: str
     held: str
     releases: list[OneRelease]
+
+
+class ReleasesOfNodes(msgspec.Struct, kw_only=True):
+    """The releases of nodes, one entry for each node of the range."""
+
+    nodes: list[NodeReleaseList]

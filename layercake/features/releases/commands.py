@@ -10,7 +10,6 @@ import click
 
 from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
 from layercake.client.confirm import current_user, describe_nodes
-from layercake.client.http import path_segment
 from layercake.client.output import Column, Output, format_time
 from layercake.inventory.ranges import fold
 
@@ -95,9 +94,7 @@ def release(app: App, nodes: str, force: bool, what: str | None, all_: bool, yes
 
 
 def _shown(app: App, nodes: str, *, all_: bool) -> Answer:
-    names = [view["name"] for view in app.head.get("/v1/nodes", range=nodes)["nodes"]]
-    answers = [app.head.get(f"/v1/nodes/{path_segment(name)}/releases") for name in names]
-
+    answers = app.head.get("/v1/releases", range=nodes, last="" if all_ else "yes")["nodes"]
     stuck = any(one["held"] and _needs_someone(one["releases"]) for one in answers)
     show = functools.partial(_show_releases, answers=answers, all_=all_)
     return Answer({"nodes": answers}, show, FAILED if stuck else OK)

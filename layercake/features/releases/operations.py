@@ -12,6 +12,7 @@ from layercake.features.releases.views import release_view
 from layercake.fleet.desired import refuse_busy
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import InputError, Refused
+from layercake.moduleapi.event_loop.slices import in_slices
 
 
 class NodeReleases:
@@ -65,11 +66,18 @@ class NodeReleases:
 
     def of(self, name: str) -> dict[str, Any]:
         """A node's releases, the newest first, with their evidence. Raises NotFound."""
-        record = self._store.named(name)
+        return self._view(self._store.named(name), slice(None))
+
+    async def of_many(self, text: str, *, last: bool) -> list[dict[str, Any]]:
+        """The same of each node of a range; with `last` only its last release. In slices. Raises
+        InputError for a range that is none."""
+        kept = slice(1) if last else slice(None)
+        return [self._view(record, kept) async for record in in_slices(self._store.select(text))]
+
+    def _view(self, record: Record, kept: slice) -> dict[str, Any]:
+        newest_first = self.releases.kept.of(record.node.id)[::-1]
         return {
-            "node": name,
+            "node": record.name,
             "held": record.held.why if record.held is not None else "",
-            "releases": [
-                release_view(one) for one in reversed(self.releases.kept.of(record.node.id))
-            ],
+            "releases": [release_view(one) for one in newest_first[kept]],
         }

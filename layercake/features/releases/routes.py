@@ -8,8 +8,8 @@ import msgspec
 from aiohttp import web
 
 from layercake.api.answers import Names
-from layercake.api.route import CALLER, Reach, route
-from layercake.features.releases.answers import NodeReleaseList
+from layercake.api.route import CALLER, RANGE, Reach, route, while_there
+from layercake.features.releases.answers import NodeReleaseList, ReleasesOfNodes
 from layercake.features.releases.operations import NodeReleases
 from layercake.moduleapi.module import Role
 
@@ -63,3 +63,17 @@ class ReleaseRoutes:
     async def of(self, request: web.Request, body: None) -> Any:
         """The releases of a node, with their evidence."""
         return self._releases.of(request.match_info["name"])
+
+    @route(
+        "GET",
+        "/v1/releases",
+        Role.OPERATOR,
+        Reach.RANGE,
+        query=("range", "last"),
+        returns=ReleasesOfNodes,
+    )
+    async def of_many(self, request: web.Request, body: None) -> Any:
+        """The releases of nodes, with their evidence; with `last` only the last of each."""
+        last = bool(request.query.get("last"))
+        work = self._releases.of_many(request[RANGE], last=last)
+        return {"nodes": await while_there(request, work)}
