@@ -18,7 +18,7 @@ import subprocess
 import time
 from typing import Any
 
-from layercake.sim.bulk import MANY, SILENT_SHARE
+from tests.bench._bulk import MANY, SILENT_SHARE
 from tests.bench.roll import enter
 from tests.bench.roll_sim import Api, converged, in_namespace, site
 

@@ -22,7 +22,7 @@ from layercake.features.guard.guard import Guard
 from layercake.fleet.store import WantedImage
 from layercake.head.head import Head
 from layercake.head.settings import Settings
-from layercake.sim.bulk import install
+from tests.bench._bulk import install
 from tests.bench._growth import growth
 from tests.bench.engine import calibration, rss_mb
 

@@ -3,7 +3,7 @@ meanwhile.
 
 Head, agents and this driver are a process each, in a network namespace of their own. The agents are
 simulated (layercake.sim); datagrams, pulls and events are the real protocol, and the head is a
-whole one (sim/bulk.py). `roll_s` is from the request to the end of the last gate, with a gate of no
+whole one (tests/bench/_bulk.py). `roll_s` is from the request to the end of the last gate, with a gate of no
 time; `api_p99_ms` is over requests for the status, the roll, a node, and its history, one each 20
 ms from the request on; `loop_pause_max_ms` is the longest that the head's loop was late, from a
 minute before the roll. Prints one JSON object last.
@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 from headclient import UnixConnection
 from hostnode import HeadNamespace
 
-from layercake.sim.bulk import MANY
+from tests.bench._bulk import MANY
 from tests.bench._growth import growth
 from tests.bench._history import quantile
 from tests.bench.engine import calibration
@@ -150,7 +150,7 @@ def site(
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(part: str, *arguments: str) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "layercake.sim.bulk", part, str(directory), *arguments]
+        words = [sys.executable, "-m", "tests.bench._bulk", part, str(directory), *arguments]
         processes.append(subprocess.Popen(words, stdin=subprocess.DEVNULL))
         return processes[-1]
 

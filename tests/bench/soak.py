@@ -29,13 +29,13 @@ import aiohttp
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "vm-testbed"))
 
 from layercake.moduleapi.service import FakeLink
-from powerman.fake import FakeClock
 from powerman.redfish import web
 from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.bench._closing import ClosingServices
 from tests.bench._soakhead import dashboard
 from tests.bench._soaksample import SAMPLES, growth, sample
+from tests.support.fake_bmc import FakeClock
 from tests.support.minibmc import MiniBmc
 from tests.support.site import site
 

@@ -28,8 +28,8 @@ from typing import Any
 import aiohttp
 
 from layercake.kraken.variables import Layout
-from layercake.sim.bulk import ADDRESS, KEYS
 from minos.agent.head_link.sync import SyncCodec
+from tests.bench._bulk import ADDRESS, KEYS
 from tests.bench._growth import growth
 from tests.bench._history import quantile
 from tests.bench.engine import calibration

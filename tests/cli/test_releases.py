@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.canned_api import CannedApi, node_view
+from tests.cli.canned_api import CannedApi
 
 STEP = {
     "name": "drain",

@@ -14,9 +14,9 @@ from vrack.spec import BmcKind, Firmware, VmSpec
 
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from powerman.drivers.table import Shared
-from powerman.fake import FakeClock, FakeDriver
 from powerman.service import PowerService
 from powerman.settings import BmcSpec, PowerSettings
+from tests.support.fake_bmc import FakeClock, FakeDriver
 from tests.support.site import site
 
 PASSWORD = "s3cr3t-of-the-bmc"

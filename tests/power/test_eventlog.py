@@ -13,12 +13,12 @@ import pytest
 from layercake.kraken.events import Severity
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from powerman.driver import LogEntry, Unsupported
-from powerman.fake import FakeClock, FakeDriver
 from powerman.inspect.eventlog import MOST, LogPosition, identity, in_order, news, text_of
 from powerman.ipmi.facts import parse_log_mark
 from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.power.conftest import record
+from tests.support.fake_bmc import FakeClock, FakeDriver
 from tests.support.site import site
 
 

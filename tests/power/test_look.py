@@ -16,7 +16,6 @@ from vrack.rack import Rack
 
 from layercake.moduleapi.service import FakeLink
 from powerman.driver import Inspection
-from powerman.fake import FakeClock, FakeDriver
 from powerman.inspect.inspection import inspect_bmc
 from powerman.ipmi.facts import ipmi_boot, ipmi_clock
 from powerman.ipmi.pyghmi_pool import PyghmiPool
@@ -24,6 +23,7 @@ from powerman.redfish.facts import link_of, redfish_boot, redfish_clock
 from powerman.service import PowerService
 from powerman.settings import PowerSettings
 from tests.power.test_real_bmcs import record, spec
+from tests.support.fake_bmc import FakeClock, FakeDriver
 from tests.support.in_netns import in_netns
 from tests.support.site import site
 

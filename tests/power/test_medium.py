@@ -18,13 +18,13 @@ from layercake.kraken.errors import InputError, LayercakeError, OperationFailed,
 from layercake.moduleapi.fields import Mistake
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from powerman.driver import Unsupported
-from powerman.fake import FakeDrive
 from powerman.inventory import complete
 from powerman.medium import FILE, MediumServer, is_ours
 from powerman.redfish.driver import RedfishDriver
 from powerman.redfish.web import Web
 from powerman.service import PowerService
 from powerman.settings import BmcSpec, PowerSettings
+from tests.support.fake_bmc import FakeDrive
 from tests.support.in_netns import in_netns
 from tests.support.miniredfish import MiniRedfish, drive
 from tests.support.site import site

@@ -10,10 +10,10 @@ import pytest
 from layercake.kraken.errors import InputError, OperationFailed, Unreachable
 from layercake.kraken.mutation import Where
 from powerman.driver import NotNow, PowerState
-from powerman.fake import FakeDriver
 from powerman.inventory import Bmc
 from powerman.module import tune
 from powerman.mutations import MUTATIONS, ROOM, VARIABLES
+from tests.support.fake_bmc import FakeDriver
 
 
 def test_the_declarations_are_those_of_the_architecture() -> None:

@@ -5,8 +5,8 @@ of an hour and are no part of what is measured. So the nodes are put into the st
 would, and each gets a session as a join would give it, whose keys go to a file that the fleet
 reads. From there on nothing is simulated on the head's side.
 
-    python -m layercake.sim.bulk head DIRECTORY NODES HELLO_S
-    python -m layercake.sim.bulk fleet DIRECTORY [SILENT HUNG]
+    python -m tests.bench._bulk head DIRECTORY NODES HELLO_S
+    python -m tests.bench._bulk fleet DIRECTORY [SILENT HUNG]
 
 SIGUSR1 makes a share SILENT of the agents fall silent, and a share HUNG answer no requests; SIGUSR2
 brings them back.
