@@ -8,7 +8,6 @@ of an image, which is put together. A node is known by its reserved address.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -42,7 +41,10 @@ LIMITS = Limits(known=8, most=4096)
 once."""
 _AT_ONCE = 1 << 20
 _BOOT = "/boot/"
-_TOLD_S = 30.0  # for so long who may be a node that was not told yet waits for his answer
+_LOOK_S = 0.1
+_LOOKS = 300
+"""So often it is looked whether who asks is a node that was told by now; then he is refused, as a
+stranger is."""
 
 
 class HttpServer:
@@ -123,10 +125,10 @@ class HttpServer:
     async def _refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """403 for who may not, 500 with one line of reason for a record that no script can be made
         of; never a traceback."""
-        if self._state.may_come(request.remote or ""):
-            with contextlib.suppress(TimeoutError):  # it is refused then, as a stranger is
-                async with asyncio.timeout(_TOLD_S):
-                    await self._state.nodes.told.wait()
+        for _ in range(_LOOKS):
+            if not self._state.may_come(request.remote or ""):
+                break
+            await asyncio.sleep(_LOOK_S)
         if isinstance(request.match_info.http_exception, web.HTTPNotFound):
             self._state.asks_other(request.remote or "", request.path, "HTTP")
         try:
