@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.aftermath import pytest_runtest_protocol
 from tests.support.at_once import pytest_runtest_logreport
-from tests.support.longest import pytest_terminal_summary
+from tests.support.longest import pytest_runtest_makereport, pytest_terminal_summary
 from tests.support.sharing import pytest_xdist_make_scheduler
 
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -26,6 +26,7 @@ settings.load_profile("layercake")
 
 __all__ = [
     "pytest_runtest_logreport",
+    "pytest_runtest_makereport",
     "pytest_runtest_protocol",
     "pytest_terminal_summary",
     "pytest_xdist_make_scheduler",
