@@ -65,6 +65,10 @@ LATE_MOUNTS = (
     ("cgroup2", "/sys/fs/cgroup", "cgroup2", NSDX, "nsdelegate"),
 )
 
+LIMITS = {"/proc/sys/fs/inotify/max_user_instances": "1024"}
+"""The kernel's own 128 are for all images together, as their root is one user: some with systemd,
+which takes a dozen, and units of the next one fail."""
+
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/root", "TERM": "linux", "LC_ALL": "C.UTF-8"}
 
 
@@ -93,6 +97,12 @@ def load_modules() -> int:
         except OSError as error:
             print_line(f"cannot load module {name}: {error.strerror}")
     return len(names)
+
+
+def raise_limits() -> None:
+    """Sets what LIMITS says. Raises OSError."""
+    for path, value in LIMITS.items():
+        Path(path).write_text(value)
 
 
 def mount_drivers(root: int) -> None:
@@ -224,6 +234,7 @@ def prepare() -> Identity | None:
         Path(path).mkdir(mode=mode, exist_ok=True)
     for entry in LATE_MOUNTS:
         attempt(f"mount {entry[1]}", syscalls.mount, *entry)
+    attempt("raise the limits of the kernel", raise_limits)
     loaded = attempt("load modules", load_modules)
     print_line(f"init: {loaded} modules loaded")
     attempt("mount the drivers of hardware.img", mount_drivers, root)

@@ -153,6 +153,7 @@ def node_api(head: FakeHead, machine: Machine) -> None:
         ]
         == "init"
     )
+    assert run(head, machine, "cat /proc/sys/fs/inotify/max_user_instances") == "1024\n"
     assert "nbd" in run(head, machine, "lsmod"), "the module was loaded when it was needed"
     assert "lc-" not in run(head, machine, "cat /sys/block/nbd*/backend 2>/dev/null; true"), (
         "and the disk is let go of"
