@@ -60,6 +60,7 @@ _NEW_S = 6 * 3600.0
 NPM = ("examples/modules/thermal-node", "tests/access/provider", "tests/dashboard")
 DASHBOARD = ROOT / "layercake" / "dashboard"
 XTERM = DASHBOARD / "web" / "xterm"
+INSTANCES = 1024
 LOCKS = ("requirements.lock", "requirements-demo.lock", "requirements-dev.lock")
 """Each has all that is in those before it."""
 PACKAGES, LIBRARIES = "Debian packages", "Python libraries"
@@ -357,4 +358,20 @@ def images_base() -> Step:
         lambda: not (CACHE / "images" / "systemd-bookworm.tar").exists(),
         background=True,
         tries=1,  # it tries again by itself
+    )
+
+
+def inotify_instances() -> Step:
+    """More instances of inotify than the kernel's own 128 for all that root runs: tests beside each
+    other have agents, browsers and containers with systemd, whose units fail without."""
+    file = Path("/proc/sys/fs/inotify/max_user_instances")
+
+    def raised(shell: Shell) -> None:
+        file.write_text(str(INSTANCES))
+
+    return Step(
+        f"{INSTANCES} instances of inotify",
+        raised,
+        0.1,
+        needed=lambda: os.access(file, os.W_OK) and int(file.read_text()) < INSTANCES,
     )

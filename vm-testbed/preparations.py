@@ -12,6 +12,7 @@ from installers import (
     debian,
     fetched,
     images_base,
+    inotify_instances,
     libraries,
     libvirt_libraries,
     node_modules,
@@ -73,7 +74,7 @@ def listed(file: Path, *, recommended: bool = True) -> list[str]:
 
 def for_tests() -> list[Callable[[], Step]]:
     """All that tests and benchmarks fetch, in groups that use different files, and so can be
-    fetched side by side."""
+    fetched side by side; and what they need of the kernel."""
     return [
         lambda: fetched("kernels", KERNEL, "the kernel of servers", weight=25.0),
         lambda: fetched(
@@ -94,6 +95,7 @@ def for_tests() -> list[Callable[[], Step]]:
         ),
         lambda: fetched("clean Debians", "a clean Debian 12", "a clean Debian 13", weight=60.0),
         lambda: fetched("the package's libraries", "the libraries in Layercake's package"),
+        inotify_instances,
     ]
 
 
