@@ -15,6 +15,7 @@ import ctypes
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -211,8 +212,18 @@ def on_host(rolls: int) -> tuple[list[float], list[float]]:
         namespace.down()
 
 
+def end_by_signal() -> None:
+    """Has SIGTERM end this process as Ctrl-C does: what it has started is cleared away."""
+
+    def ended(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, ended)
+
+
 def enter(name: str) -> HeadNamespace:
-    """Enters the head's network namespace with this process."""
+    """Enters the head's network namespace with this process, which clears away when it is ended."""
+    end_by_signal()
     namespace = HeadNamespace()
     namespace.name = name
     handle = os.open(f"/run/netns/{name}", os.O_RDONLY)

@@ -36,7 +36,7 @@ from tests.bench._bulk import MANY
 from tests.bench._growth import growth
 from tests.bench._history import quantile
 from tests.bench.engine import calibration
-from tests.bench.roll import enter
+from tests.bench.roll import end_by_signal, enter
 
 PACE_S = 0.02
 UP_S, USUAL = 120, 10_000
@@ -190,20 +190,22 @@ def bench(nodes: int, batch: str) -> dict[str, Any]:
 
 
 def in_namespace(module: str, *arguments: str) -> None:
-    """Runs a benchmark again, as --inside NAMESPACE, in a namespace with the head's address. Raises
-    SystemExit if it fails."""
+    """Runs a benchmark again, as --inside NAMESPACE, in a namespace with the head's address; it is
+    ended with this process. Raises SystemExit if it fails."""
+    end_by_signal()
     namespace = HeadNamespace()
     namespace.up()
+    words = [sys.executable, "-m", module, "--inside", namespace.name, *arguments]
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", module, "--inside", namespace.name, *arguments],
-            check=False,
-            timeout=3600,
-        )
+        with subprocess.Popen(words) as inside:
+            try:
+                inside.wait(3600)
+            finally:
+                inside.terminate()
     finally:
         namespace.down()
-    if done.returncode != 0:
-        raise SystemExit(done.returncode)
+    if inside.returncode != 0:
+        raise SystemExit(inside.returncode)
 
 
 def main() -> None:
