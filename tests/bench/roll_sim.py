@@ -3,10 +3,10 @@ meanwhile.
 
 Head, agents and this driver are a process each, in a network namespace of their own. The agents are
 simulated (layercake.sim); datagrams, pulls and events are the real protocol, and the head is a
-whole one (tests/bench/_bulk.py). `roll_s` is from the request to the end of the last gate, with a gate of no
-time; `api_p99_ms` is over requests for the status, the roll, a node, and its history, one each 20
-ms from the request on; `loop_pause_max_ms` is the longest that the head's loop was late, from a
-minute before the roll. Prints one JSON object last.
+whole one (tests/bench/_bulk.py). `roll_s` is from the request to the end of the last gate, with a
+gate of no time; `api_p99_ms` is over requests for the status, the roll, a node, and its history,
+one each 20 ms from the request on; `loop_pause_max_ms` is the longest that the head's loop was
+late, from a minute before the roll. Prints one JSON object last.
 """
 
 from __future__ import annotations
