@@ -1,1 +1,1 @@
-"""On which cores, and at which priority, threads run."""
+"""When things are due, on which cores they run, and at which priority."""
