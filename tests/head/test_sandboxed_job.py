@@ -24,7 +24,7 @@ from layercake.features.inventory.reading import MISTAKES, Readers, is_small
 from layercake.inventory.problems import InventoryErrors
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
 from layercake.moduleapi import sandboxed_job, worker_process
-from layercake.moduleapi.event_loop.slices import SLICE_S
+from layercake.moduleapi.event_loop import slices
 from layercake.moduleapi.sandboxed_job import Bounds, SandboxedJob
 from tests.support.api import served, token
 from tests.support.world import INVENTORY, World
@@ -132,6 +132,9 @@ async def test_plans_of_viewers_alone_are_held_to_a_part_of_the_loop(
         return charge(self, key, cost)
 
     monkeypatch.setattr(RateLimiter, "charge", counted)
+    monkeypatch.setattr(
+        slices, "SLICE_S", slices.SLICE_S / 10
+    )  # a fast machine needs two of 1.5 ms
     headers = await token(world.head, "ann", role)
     text = INVENTORY + "".join(
         f"  x{n}: {{mac: '52:54:00:01:{n // 100:02}:{n % 100:02}', "
@@ -146,7 +149,7 @@ async def test_plans_of_viewers_alone_are_held_to_a_part_of_the_loop(
         found = await answer.json()
     assert answer.status == 200 and len(found["changes"]) == 280
     assert found["changes"][0]["action"] == "add" and found["changes"][0]["fields"]["ip"]
-    assert (sum(worked) > 2 * SLICE_S) == (role == "viewer"), sum(worked)
+    assert (len(worked) > 3) == (role == "viewer"), worked
 
 
 @pytest.mark.usefixtures("frozen")
