@@ -29,7 +29,6 @@ from layercake.fleet.persistence import changes
 from layercake.fleet.persistence.health import Health, nearly_full
 from layercake.fleet.persistence.history import History
 from layercake.fleet.persistence.rows import (
-    AT_ONCE,
     Row,
     WrittenRows,
     event_of,
@@ -58,6 +57,8 @@ FLUSH_S = 0.5
 FLUSH_REST = 4.0
 """So many times as long as a flush took."""
 FLUSH_MOST_S = 2.0
+FLUSHED_AT_ONCE = 250
+"""So many records are flushed at a stretch; a change that is asked for meanwhile waits for them."""
 _KEPT_EVENTS = 200_000
 _KEPT_OF_NODE = 20
 """So many events are kept for each node, if that is more than _KEPT_EVENTS."""
@@ -224,7 +225,7 @@ class Database:
         while True:  # others have their turn at the disk in between
             async with self._turn:
                 await whole(self._flush(store))
-            left -= AT_ONCE
+            left -= FLUSHED_AT_ONCE
             if left <= 0:
                 return
 
@@ -291,7 +292,8 @@ class Database:
         if not (store.dirty or store.new_events or store.documents or self.health.trouble):
             # in trouble, it is tried all the same: nobody else would find out that it is over
             return
-        dirty = self._under_way = {store.dirty.pop() for _ in range(min(AT_ONCE, len(store.dirty)))}
+        some = range(min(FLUSHED_AT_ONCE, len(store.dirty)))
+        dirty = self._under_way = {store.dirty.pop() for _ in some}
         changed = [record for i in dirty if (record := store.find(i)) is not None]
         gone = [i for i in dirty if store.find(i) is None]
         news = list(store.new_events)
