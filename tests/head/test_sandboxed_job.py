@@ -285,7 +285,7 @@ async def test_one_that_stays_and_wants_too_much_is_ended_and_the_next_question_
             for p in Path("/proc").iterdir()
             if p.name.isdigit() and b"greedy-child" in _command(p)
         ]
-        aside = SandboxedJob("do it", BOUNDS)
+        aside = SandboxedJob("do it", BOUNDS, urgent=True)  # who is behind waits for a busy machine
         assert await aside.request(STAYS, b"count") == b"1"
     finally:
         await aside.close()

@@ -22,8 +22,7 @@ from layercake.moduleapi.event_loop.slices import in_slices
 
 Row: TypeAlias = tuple[int, str, str]
 AT_ONCE = 2000
-"""How many records are put into words, and written by a flush, at a time: the words of 100,000 took
-150 MB."""
+"""How many records are put into words at a time: the words of 100,000 took 150 MB."""
 EventRow: TypeAlias = tuple[int, float, str, str, str, str, str]
 _PACKED = {"state": 0, "goal": (0, 0), "assumed": 0}
 _encode = msgspec.json.Encoder().encode
