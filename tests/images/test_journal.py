@@ -35,7 +35,8 @@ def how_it_is(node: Node) -> str:
     command = (
         "systemctl list-jobs; systemctl --failed; cat /etc/machine-id; df /run; ls -lR /run/log; "
         "ls -l /proc/$(pidof systemd-journald)/fd; journalctl --header; journalctl -m -n 3; "
-        "journalctl -n 1; echo it ended with $?"
+        "journalctl -n 1; echo it ended with $?; timeout 5 journalctl --no-pager -q -f -n all "
+        "--since=-5min 2>&1 | tail -n 5; date"
     )
     place = node.images.place("debian")
     said = follow.run(place, ("sh", "-c", command), 20.0, lambda: False)

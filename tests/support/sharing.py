@@ -1,11 +1,12 @@
 """How `make test` shares files of tests out to its workers: those of tests/vm, which have one rack,
 to the first; the other files with virtual machines to the second, then all else; those that wait
-most of their time (`waits`) to the third. A worker that has none of its own left helps.
+most of their time (`waits`) to the third and the fourth. A worker that has none of its own left
+helps.
 
 So only one rack of tests/vm is set up, no more than two racks compete for the processors, and these
-have something to do while others wait: with two workers and no order they were idle for a sixth of
-the time, for minutes at a stretch. A fourth worker has them busy all the time, and all is over no
-sooner (38 min, and 35 min with three, on two processors that may be one core).
+have something to do while others wait: with three workers they were idle for a quarter of the time,
+with four for an eighth (29 min, and 25 min, on two processors at a `calibration_s` of 0.092; on two
+that may be one core a fourth did not help: 35 min, and 38 min).
 """
 
 from __future__ import annotations
