@@ -4,6 +4,7 @@ nodes come in too."""
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import socket
@@ -144,7 +145,6 @@ class Api:
         self._nodes = nodes
         self._inherited = inherited
         self._gate = Gate(store, access, _status, simulated=settings.simulated, settled=settled)
-        self._document = json.dumps(document(route.operation for route in routes))
         self._pages = Pages(access.greet)
         self._documentation = DocumentationSite(access.greet)
         self._servers: list[WebServer] = []
@@ -197,6 +197,10 @@ class Api:
     async def _sign_in(self, request: web.Request) -> web.StreamResponse:
         with self._gate.telling(request, ""):
             return await self._access.sign_in(request)
+
+    @functools.cached_property
+    def _document(self) -> str:
+        return json.dumps(document(route.operation for route in self.routes))
 
     async def _openapi(self, request: web.Request) -> web.Response:
         return web.Response(text=self._document, content_type="application/json")

@@ -3,10 +3,12 @@ modules' parts."""
 
 from __future__ import annotations
 
+import functools
 import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -49,10 +51,12 @@ GROUP: dict[str, Check] = {"domain": Check(lambda value: converted(value, bool))
 power supply."""
 
 
-def rules_of(struct: type[msgspec.Struct]) -> dict[str, Check]:
+@functools.cache
+def rules_of(struct: type[msgspec.Struct]) -> Mapping[str, Check]:
     """The rules of a struct's fields: by their Check, or by their type."""
     hints = typing.get_type_hints(struct, include_extras=True)
-    return {f.encode_name: _rule(hints[f.name], f.required) for f in msgspec.structs.fields(struct)}
+    fields = msgspec.structs.fields(struct)
+    return MappingProxyType({f.encode_name: _rule(hints[f.name], f.required) for f in fields})
 
 
 def _rule(hint: Any, required: bool) -> Check:
