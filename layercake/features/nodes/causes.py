@@ -43,7 +43,8 @@ class CauseFinder:
         self._unmet = unmet
         self._consoles = consoles
         self._of_all = {
-            brief: Once(functools.partial(self.of, None, brief)) for brief in (True, False)
+            brief: Once(functools.partial(self.of, None, brief), timer=clock)
+            for brief in (True, False)
         }
 
     async def of_all(self, brief: bool) -> dict[str, Any]:
