@@ -32,6 +32,10 @@ AGAIN_S = 10.0
 """Between two looks at whose logs are wanted, and before one that has ended is asked for again."""
 MOST = 1000
 """Containers and consoles that are followed at a time; each is a connection."""
+YOUNG_S = 60.0
+EARLIER = 1000
+"""Of a container that has run for less than so many seconds when its node told of it, so many lines
+from before are sent too: what it says as it starts is over before it is known that it runs."""
 WHO = "logs"
 _LEVELS = {
     "info": logging.INFO,
@@ -135,6 +139,7 @@ class Followers:
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._wanted: dict[Key, list[Sender]] = {}
         self._told: dict[str, str] = {}
+        self._pids: dict[Key, int] = {}
         self._budget = Budget(time.monotonic)
 
     async def run(self) -> None:
@@ -203,13 +208,19 @@ class Followers:
                 else:
                     await self._container(key, record, container)
             await asyncio.sleep(AGAIN_S)
+        self._pids.pop(key, None)
 
     async def _container(self, key: Key, record: Record, name: str) -> None:
         pieces = Pieces()
-        query = {"lines": "0", "follow": "1"}
+        found = next((one for one in record.containers if one["name"] == name), {})
+        pid = found.get("pid") or 0
+        started_s = found.get("started_s")
+        new = started_s is not None and started_s < YOUNG_S and self._pids.get(key) != pid
+        query = {"lines": str(EARLIER if new else 0), "follow": "1"}
         async with self._node_link.open(
             record, "GET", f"/v1/containers/{quote(name, safe='')}/log", query=query
         ) as answer:
+            self._pids[key] = pid
             async for data in answer.content.iter_any():
                 await self._tell_piece(key, name, record, pieces, data)
 
