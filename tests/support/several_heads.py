@@ -163,9 +163,12 @@ class SiteOfHeads:
         self.wait(f"{name} leads", lambda: self.leads(name, name))
 
     def leads(self, head: str, asked: str) -> bool:
-        """Whether a head leads, and serves, as another one sees it."""
+        """Whether a head leads, as another one sees it, and answers what a leader answers: it
+        follows no more some moments before it serves."""
         shown = self.heads(asked)
-        return bool(shown) and shown["leader"] == head and self.socket(head).exists()
+        if not shown or shown["leader"] != head:
+            return False
+        return self.run("image", "list", head=head).returncode == 0
 
     def invite(self, leader: str, name: str, *more: object) -> tuple[str, ...]:
         """The options by which a machine joins."""
