@@ -41,6 +41,7 @@ from layercake.fleet.store import ALARMS, HISTORY_ALL, Event, Store
 from layercake.fleet.table import Table
 from layercake.fleet.transaction import Transaction
 from layercake.kraken.errors import Deposed, InputError, LayercakeError, OperationFailed
+from layercake.moduleapi.event_loop.slices import in_slices
 
 log = logging.getLogger("layercake.database")
 _EVENT = "id, at, node, kind, severity, text, data"
@@ -114,6 +115,16 @@ def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]])
             f"INSERT OR REPLACE INTO {table} VALUES {', '.join([row] * len(some))}",  # noqa: S608
             [value for one in some for value in one],
         )
+
+
+async def _in_row_order(store: Store) -> list[str]:
+    """The ids of the nodes that are to be written, in about the order of their rows: those that lie
+    together share pages of the database, each of which is written once for all of them."""
+    near: dict[int, list[str]] = {}
+    async for node_id in in_slices(list(store.dirty)):
+        record = store.find(node_id)
+        near.setdefault(record.row // FLUSHED_AT_ONCE if record else 0, []).append(node_id)
+    return [node_id for page in sorted(near) for node_id in near[page]]
 
 
 async def whole(work: Coroutine[Any, Any, None]) -> None:
@@ -221,13 +232,10 @@ class Database:
         Raises OperationFailed if that fails; what was to be written is then kept for the next
         flush.
         """
-        left = len(store.dirty)
-        while True:  # others have their turn at the disk in between
-            async with self._turn:
-                await whole(self._flush(store))
-            left -= FLUSHED_AT_ONCE
-            if left <= 0:
-                return
+        waiting = await _in_row_order(store)
+        for start in range(0, max(len(waiting), 1), FLUSHED_AT_ONCE):
+            async with self._turn:  # others have their turn at the disk in between
+                await whole(self._flush(store, waiting[start : start + FLUSHED_AT_ONCE]))
 
     def written(self, store: Store, node: str) -> bool:
         """Whether what is known of a node, by its id, would survive a kill."""
@@ -288,12 +296,12 @@ class Database:
             store.documents |= transaction.documents
         await transaction.commit()
 
-    async def _flush(self, store: Store) -> None:
+    async def _flush(self, store: Store, some: Iterable[str]) -> None:
         if not (store.dirty or store.new_events or store.documents or self.health.trouble):
             # in trouble, it is tried all the same: nobody else would find out that it is over
             return
-        some = range(min(FLUSHED_AT_ONCE, len(store.dirty)))
-        dirty = self._under_way = {store.dirty.pop() for _ in some}
+        dirty = self._under_way = store.dirty.intersection(some)
+        store.dirty -= dirty
         changed = [record for i in dirty if (record := store.find(i)) is not None]
         gone = [i for i in dirty if store.find(i) is None]
         news = list(store.new_events)
