@@ -30,7 +30,7 @@ from imageapi.node import mount
 from imageapi.node.attach import rbd, verity
 from imageapi.node.container.process import NO_PROCESS, Process, start_time
 from imageapi.events import unheard
-from imageapi.node.attach.kinds import Attachments
+from imageapi.node.attach.attachments import Attachments
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.bundles import Bundles
 from imageapi.node.imageset.layers import Layers

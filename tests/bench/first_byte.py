@@ -29,7 +29,7 @@ import base64, json, time
 from pathlib import Path
 from imageapi.node.attach import rbd
 from imageapi.events import unheard
-from imageapi.node.attach.kinds import Attachments
+from imageapi.node.attach.attachments import Attachments
 from imageapi.node.container.runtime import Runtime
 from imageapi.node.imageset.bundles import Bundles
 from imageapi.node.imageset.layers import Layers
