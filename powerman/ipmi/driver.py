@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from layercake.base.lease import Permit, always
@@ -345,24 +345,26 @@ class IpmiDriver:
         Some BMCs drop a proposal that they do not know instead of refusing it, so silence means the
         next suite too.
         """
-        for suite in self._suites:
+        for first in range(len(self._suites)):
+            suites = self._suites[first:]
             try:
-                session = await self._login_by(line, suite)
+                session = await self._login_by(line, suites)
             except (SuiteRefused, Unreachable) as error:
-                if suite is self._suites[-1]:
+                if len(suites) == 1:
                     if isinstance(error, Unreachable):
                         self._ipmi_2_0 = None  # the cheap question first next time
                     raise
             else:
-                self._suites = [suite]
+                self._suites = [session.suite]
                 return session
         raise AssertionError("there is always a last suite")
 
-    async def _login_by(self, line: Line, suite: rmcp.Suite) -> Session:
-        """Logs in by one cipher suite; asks for fewer rights where the user may not have more."""
+    async def _login_by(self, line: Line, suites: Sequence[rmcp.Suite]) -> Session:
+        """Logs in by one of these suites; asks for fewer rights where the user may not have
+        more."""
         for role in (role for role in rmcp.ROLES if role <= self._role):
             try:
-                session = await begin(line, self._spec, self._pace, suite, role)
+                session = await begin(line, self._spec, self._pace, suites, role)
             except RoleRefused:
                 if role == rmcp.ROLES[-1]:
                     raise

@@ -1,6 +1,6 @@
 """A connected UDP socket to one BMC, and what the BMC has shown of how fast it answers.
 
-A BMC is held for dead when it is silent for a little more than two seconds, and many that are well
+A BMC is held for dead when it is silent for about two seconds, and many that are well
 take ten for each answer. So a socket on which an answer is missing stays open aside for a while: an
 answer that comes late is no use any more, but from then on it is known how slow this one is, and it
 is waited for.
@@ -21,7 +21,7 @@ from powerman.driver import SLOWEST_ANSWER_S, garbled, unreachable
 from powerman.ipmi import rmcp
 
 _AT_ONCE = 64  # datagrams read at a stretch: a flood is cut; what we wait for is sent again
-_FIRST_WAITS_S = (0.3, 0.5, 0.7, 0.8)  # a BMC that loses three packets in a row still gets through
+_FIRST_WAITS_S = (0.25, 0.4, 0.6, 0.7)  # a BMC that loses three packets in a row still gets through
 _OPEN_WAITS_S = (0.5, 0.75, 1.1)  # some drop what they do not know: then something else is tried
 _WAITS_S = (1.0, 1.5, 2.25, 3.4)  # one that has answered, and computes: some take seconds for a key
 _SLOW_S = 0.25  # one that takes longer is sent nothing again before its answer can be there
@@ -216,7 +216,10 @@ class Line:
         except rmcp.Corrupt as corrupt:
             self._corrupt = str(corrupt)
         except rmcp.Doubtful as doubtful:
-            self._doubtful = doubtful
+            if doubtful.other:
+                self._send_again()
+            else:
+                self._doubtful = doubtful
         except rmcp.Malformed:
             pass
         else:

@@ -89,11 +89,13 @@ class Corrupt(Malformed):
 
 class Doubtful(Exception):
     """A refusal in a login that does not name our session: some BMCs leave it out, and anybody can
-    send one. It counts when nothing better comes in time."""
+    send one. It counts when nothing better comes in time; `other` says that there is something else
+    to ask for at once, and then it is forgotten."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, *, other: bool = False) -> None:
         super().__init__(f"status 0x{status:02x}")
         self.status = status
+        self.other = other
 
 
 class WrongPassword(Malformed):
@@ -337,6 +339,11 @@ class SessionKeys:
 def plain(kind: int, body: bytes) -> bytes:
     """A packet outside any session."""
     return _RMCP + bytes((6, kind)) + bytes(8) + struct.pack("<H", len(body)) + body
+
+
+def tag_of(data: bytes) -> int:
+    """The tag of a session-less RMCP+ answer, -1 if it is too short for one."""
+    return data[16] if len(data) > 16 else -1
 
 
 def parse_plain(data: bytes, kind: int, tag: int) -> tuple[int, bytes]:

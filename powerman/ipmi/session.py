@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from layercake.base.lease import Permit, always
@@ -119,6 +119,11 @@ class Session:
         self.line.unasked = accept
 
     @property
+    def suite(self) -> rmcp.Suite:
+        """The cipher suite that it is by."""
+        return self._keys.suite
+
+    @property
     def id(self) -> bytes:
         """The BMC's number for this session, four bytes as they are on the wire."""
         return self._keys.bmc_id
@@ -194,28 +199,16 @@ class Session:
 
 
 async def begin(
-    line: Line, spec: BmcSpec, pace: Pace, suite: rmcp.Suite, role: int = rmcp.ROLES[0]
+    line: Line, spec: BmcSpec, pace: Pace, suites: Sequence[rmcp.Suite], role: int = rmcp.ROLES[0]
 ) -> Session:
-    """A session over a line, for at most the rights of `role`. Raises Unreachable, LoginRefused,
-    RoleRefused, SuiteRefused, NoSession, OperationFailed."""
+    """A session over a line by the first of these cipher suites that the BMC does, for at most the
+    rights of `role`. Raises Unreachable, LoginRefused, RoleRefused, SuiteRefused, NoSession,
+    OperationFailed."""
     where = spec.where
-    username = spec.username
-    shake = rmcp.Handshake(
-        suite,
-        username.encode(),
-        spec.password.encode(),
-        secrets.token_bytes(4),
-        secrets.token_bytes(16),
-        role=role,
-        bmc_key=spec.key_bytes,
-    )
 
     async def step(
-        kind: int,
-        request: Callable[[int], bytes],
-        take: Callable[[bytes], Parsed],
-        waits: tuple[float, ...],
-    ) -> Parsed:
+        kind: int, request: Callable[[int], bytes], take: Callable[[bytes], Parsed]
+    ) -> None:
         tag = line.tag()  # a late answer to an earlier login is not taken for one of this
 
         def parse(raw: bytes) -> Parsed | int:
@@ -224,21 +217,20 @@ async def begin(
                 raise rmcp.Doubtful(status)
             return status if status else take(body)
 
-        answer = await line.exchange(lambda: request(tag), parse, waits)
+        answer = await line.exchange(lambda: request(tag), parse, pace.asking())
         if isinstance(answer, int):
-            raise _refusal(where, username, answer)
-        return answer
+            raise _refusal(where, spec.username, answer)
 
+    shake = await _open(line, spec, pace, [_handshake(spec, suite, role) for suite in suites])
     try:
-        await step(rmcp.OPEN_RESPONSE, shake.open_request, shake.take_open_response, pace.opening())
-        await step(rmcp.RAKP2, shake.rakp1, shake.take_rakp2, pace.asking())
+        await step(rmcp.RAKP2, shake.rakp1, shake.take_rakp2)
         # some end a session of which no command came in 30 s: the last step of the login goes with
         # the first one
         if pace.slow:
             return Session(where, line, pace, shake.keys(), shake.rakp3(line.tag()), role)
         session = Session(where, line, pace, shake.keys(), role=role)
         try:
-            await step(rmcp.RAKP4, shake.rakp3, shake.take_rakp4, pace.asking())
+            await step(rmcp.RAKP4, shake.rakp3, shake.take_rakp4)
         except BaseException:  # the BMC may have begun it, and some have only one
             session.leave()
             raise
@@ -246,7 +238,55 @@ async def begin(
     except rmcp.WrongKey:
         raise key_refused(where, given=bool(spec.key)) from None
     except rmcp.WrongPassword:
-        raise login_refused(where, username) from None
+        raise login_refused(where, spec.username) from None
+
+
+def _handshake(spec: BmcSpec, suite: rmcp.Suite, role: int) -> rmcp.Handshake:
+    return rmcp.Handshake(
+        suite,
+        spec.username.encode(),
+        spec.password.encode(),
+        secrets.token_bytes(4),
+        secrets.token_bytes(16),
+        role=role,
+        bmc_key=spec.key_bytes,
+    )
+
+
+async def _open(
+    line: Line, spec: BmcSpec, pace: Pace, shakes: Sequence[rmcp.Handshake]
+) -> rmcp.Handshake:
+    """Proposes a suite; who refuses it without naming our login is asked for the next one at once.
+    What the BMC takes first counts: it answers in turn, so nobody who forges a refusal has us use a
+    weaker suite than it does. Raises as `begin` does."""
+    proposed = {line.tag(): shakes[0]}
+
+    def request() -> bytes:
+        tag, shake = list(proposed.items())[-1]
+        return shake.open_request(tag)
+
+    def parse(raw: bytes) -> rmcp.Handshake | int:
+        tag = rmcp.tag_of(raw)
+        shake = proposed.get(tag)
+        if shake is None:
+            raise rmcp.Malformed("not the answer to this request")
+        status, body = rmcp.parse_plain(raw, rmcp.OPEN_RESPONSE, tag)
+        if not status:
+            shake.take_open_response(body)
+            return shake
+        if shake is not shakes[len(proposed) - 1]:
+            raise rmcp.Malformed("it has refused this one before")
+        if shake.is_named(body):
+            return status
+        other = status in rmcp.SUITE_STATUS and shake is not shakes[-1]
+        if other:
+            proposed[line.tag()] = shakes[len(proposed)]
+        raise rmcp.Doubtful(status, other=other)
+
+    answer = await line.exchange(request, parse, pace.opening())
+    if isinstance(answer, int):
+        raise _refusal(spec.where, spec.username, answer)
+    return answer
 
 
 def key_refused(where: str, *, given: bool) -> LoginRefused:

@@ -13,9 +13,12 @@ import pytest
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from powerman.driver import LoginRefused
+from powerman.ipmi.line import Pace, connect
+from powerman.ipmi.rmcp import SUITES
+from powerman.ipmi.session import begin
 from powerman.service import PowerService
 from powerman.settings import BmcSpec, PowerSettings
-from tests.support.minibmc import MiniBmc
+from tests.support.minibmc import NO_SUITE, MiniBmc
 from tests.support.site import site
 
 PXE = 0x04
@@ -200,3 +203,32 @@ async def test_such_a_refusal_counts_if_nothing_better_comes() -> None:
     async with rack(forged=b"\x0d", suites=(), drops=True) as (_, service, _):
         with pytest.raises(LoginRefused, match="unknown user"):
             await mutate(service, "power-discover")
+
+
+class _Patient(Pace):
+    """It waits so long before it gives a request up that no test sees it."""
+
+    def opening(self) -> tuple[float, ...]:
+        """One wait."""
+        return (600.0, 600.0)
+
+
+async def _suite_of_login(bmc: MiniBmc) -> int:
+    """Logs in by the best suite that it does; which that was."""
+    where = {"address": "127.0.0.1", "port": bmc.port, "username": "admin", "password": "pw"}
+    spec = BmcSpec.from_record("n1", {"name": "n1", "bmc": {"driver": "ipmi", **where}})
+    pace = _Patient()
+    async with asyncio.timeout(60), connect(spec.address, spec.port, pace) as line:
+        session = await begin(line, spec, pace, list(SUITES.values()))
+        return session.suite.number
+
+
+async def test_a_suite_refused_without_our_name_is_not_waited_for() -> None:
+    """ipmi_sim refuses so, and each first login to such a BMC would take half a second more."""
+    async with rack(suites=(3,), nameless=True) as (bmc, _, _link):
+        assert await _suite_of_login(bmc) == 3
+
+
+async def test_who_forges_such_a_refusal_has_us_use_no_weaker_suite() -> None:
+    async with rack(forged=bytes((NO_SUITE,))) as (bmc, _, _link):
+        assert await _suite_of_login(bmc) == 17

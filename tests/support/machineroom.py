@@ -312,7 +312,7 @@ class MachineRoom:
                 password=self.password,
             )
             async with connect(spec.address, spec.port, pace) as line:
-                session = await begin(line, spec, pace, SUITES[3])
+                session = await begin(line, spec, pace, [SUITES[3]])
                 await self._in_the_way(bay)
                 await session.close()
         else:

@@ -16,7 +16,7 @@ from powerman.ipmi import rmcp
 from tests.support.minisol import MiniSol
 
 _RMCP = b"\x06\x00\xff\x07"
-_REFUSED, _NO_SUITE, _FULL = 0xC1, 0x11, 0x01
+_REFUSED, NO_SUITE, _FULL = 0xC1, 0x11, 0x01
 _CONSOLE = (0x3D, 0x46, 0x48, 0x49, 0x4B)
 
 
@@ -50,6 +50,7 @@ class MiniBmc(asyncio.DatagramProtocol):
     level_code: int = 0x81  # how it refuses more
     busy: list[int] = field(default_factory=list)  # completion codes that come first
     corrupts: bool = False  # the checksum of its answers is wrong
+    nameless: bool = False  # it refuses a suite without naming the login
     forged: bytes = b""  # what somebody else sends in its name first, as refusal of each login
     commands: list[tuple[int, int]] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
@@ -109,11 +110,10 @@ class MiniBmc(asyncio.DatagramProtocol):
             None,
         )
         if suite is None or suite.number not in self.suites:
-            return (
-                b""
-                if self.drops
-                else rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], _NO_SUITE, 0, 0)) + body[4:8])
-            )
+            if self.drops:
+                return b""
+            name = b"" if self.nameless else b"\0\0" + body[4:8]
+            return rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], NO_SUITE)) + name)
         if self.sessions and len(self.keys) + self.others >= self.sessions:
             return rmcp.plain(rmcp.OPEN_RESPONSE, bytes((body[0], _FULL, 0, 0)) + body[4:8])
         self.used.append(suite.number)
