@@ -64,9 +64,9 @@ async def in_slices(found: Iterable[Thing]) -> AsyncIterator[Thing]:
     """The same; the rest of the loop has its turn in between."""
     turn = TimeSlice()
     for thing in found:
-        yield thing
         if turn.used():
             await turn.pause()
+        yield thing
 
 
 async def slowly(found: Iterable[Thing]) -> AsyncIterator[Thing]:
@@ -74,8 +74,7 @@ async def slowly(found: Iterable[Thing]) -> AsyncIterator[Thing]:
     pace = _PACE.get()
     turn = TimeSlice()
     used = time.thread_time()
-    for thing in found:
-        yield thing
+    for thing in found:  # who has only one to work at waits for nobody
         if turn.used():
             if pace is not None and (rest_s := pace(time.thread_time() - used)):
                 await asyncio.sleep(rest_s)
@@ -85,6 +84,7 @@ async def slowly(found: Iterable[Thing]) -> AsyncIterator[Thing]:
                 if time.perf_counter() - before < NOTHING_S:
                     break
             used = time.thread_time()
+        yield thing
 
 
 class Once(Generic[Thing]):
