@@ -39,8 +39,8 @@ class Access(Protocol):
     async def begin(self, caller: Caller, request: str, body: Any) -> int:
         """Records a change before it is made; the number of the record. Raises OperationFailed."""
 
-    async def end(self, number: int, status: int, error: str) -> None:
-        """Records what became of a change. Raises OperationFailed."""
+    def end(self, number: int, status: int, error: str) -> None:
+        """Records what became of a change, within half a second."""
 
 
 class NoAccess:
@@ -71,5 +71,5 @@ class NoAccess:
         """See Access."""
         return 0
 
-    async def end(self, number: int, status: int, error: str) -> None:
+    def end(self, number: int, status: int, error: str) -> None:
         """See Access."""

@@ -19,11 +19,10 @@ from layercake.api.route import CALLER, RANGE, Operation, Reach, Route, mistake_
 from layercake.api.simulated import refusal
 from layercake.api.streams import ClientLeft
 from layercake.fleet import events
-from layercake.fleet.persistence.database import whole
 from layercake.fleet.store import Store
 from layercake.fleet.transaction import ORIGIN, Origin
 from layercake.inventory.ranges import expand, spelled
-from layercake.kraken.errors import Deposed, LayercakeError, Refused
+from layercake.kraken.errors import LayercakeError, Refused
 from layercake.moduleapi.module import Role
 from layercake.moduleapi.web import body_of, charge_names
 
@@ -136,16 +135,7 @@ class Gate:
             error = "cut off"
             raise
         finally:
-            await whole(self._end(record, status, error))
-
-    async def _end(self, number: int, status: int, error: str) -> None:
-        try:
-            await self._access.end(number, status, error)
-        # the change is recorded, and has happened: only its outcome is not known later
-        except Deposed as failure:
-            log.info("the outcome of change %s is not recorded: %s", number, failure)
-        except LayercakeError as failure:
-            log.error("cannot record the outcome of change %s: %s", number, failure)
+            self._access.end(record, status, error)
 
     # -- the scope
 

@@ -154,7 +154,7 @@ async def test_a_change_that_cannot_be_recorded_is_refused(
         (RuntimeError("a bug"), (500, "internal error")),
     ],
 )
-async def test_the_record_is_on_disk_before_the_change_begins_and_its_outcome_before_the_answer(
+async def test_the_record_is_on_disk_before_the_change_begins_and_its_outcome_soon_after(
     world: World, ends: Exception | None, expected: tuple[int, str]
 ) -> None:
     rows = "SELECT status, error FROM audit"
@@ -183,7 +183,40 @@ async def test_the_record_is_on_disk_before_the_change_begins_and_its_outcome_be
     except Exception as error:  # noqa: BLE001
         assert error is ends
     assert seen == [[(None, None)]]
+    # Nobody's answer waits for that; who reads the log has it.
+    assert on_disk(world.directory, rows) == [(None, None)]
+    (record,) = await world.head.part(Audit).read(0, 0.0, 10)
+    assert (record.status, record.error) == expected
     assert on_disk(world.directory, rows) == [expected]
+
+
+async def test_the_outcome_is_written_along_with_the_next_record(world: World) -> None:
+    audit = world.head.part(Audit)
+    first = await audit.begin(ANN, "POST /v1/x", None)
+    audit.end(first, 200, "")
+    await audit.begin(ANN, "POST /v1/x", None)
+    assert on_disk(world.directory, "SELECT status FROM audit") == [(200,), (None,)]
+    await world.head.features.stop()
+    assert on_disk(world.directory, "SELECT status FROM audit") == [(200,), (None,)]
+
+
+async def test_outcomes_that_cannot_be_written_are_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    audit = world.head.part(Audit)
+    number = await audit.begin(ANN, "POST /v1/x", None)
+    audit.end(number, 403, "cannot: no")
+
+    async def fails(*_: object) -> None:
+        raise OperationFailed("cannot write the database: full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.head.database, "execute", fails)
+        await audit.write()
+        await audit.write()
+    assert caplog.text.count("cannot record the outcome") == 1
+    await audit.write()
+    assert on_disk(world.directory, "SELECT status FROM audit") == [(403,)]
 
 
 async def test_what_is_secret_is_not_in_it(world: World, api: Any) -> None:

@@ -195,7 +195,7 @@ async def test_audit_records_are_sent_to_who_asks_for_them(
         for number in range(AT_ONCE + 5):
             await audit.begin(ann, f"POST /v1/x/{number}", {"name": "x"})
         last = await audit.begin(ann, "POST /v1/big", {"names": ["\x1b" * 199] * 50})
-        await audit.end(last, 403, "cannot: no")
+        audit.end(last, 403, "cannot: no")
         await until(lambda: [r for r in found.records if "cannot: no" in r["text"]])
     records = [json.loads(r["text"]) for r in found.records if r.get("layercake.source") == "audit"]
     assert len(records) == AT_ONCE + 7, "each of them"

@@ -2,17 +2,18 @@
 what became of it.
 
 It stands in a table of its own, which nothing turns over but age. A record is on its way to the
-disk before the change begins; what cannot be recorded is refused. What became of it is added before
-the answer is sent; without that, the head ended meanwhile.
+disk before the change begins; what cannot be recorded is refused. What became of it is added within
+half a second of the answer; without that, the head ended meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -24,12 +25,15 @@ from layercake.base.text import clean
 from layercake.features.access.settings import AuditSettings
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Store
-from layercake.kraken.errors import OperationFailed
+from layercake.kraken.errors import Deposed, LayercakeError, OperationFailed
 
+log = logging.getLogger("layercake.api")
 records = logging.getLogger(AUDIT)
 records.propagate = False
 DAY_S = 86400.0
 FIRST_S = 3600.0
+WRITE_S = 0.5
+"""Seconds between two writes of outcomes; the record of a change has those along that wait."""
 LONG = 200
 MOST = 50
 ERROR = 500
@@ -101,6 +105,9 @@ class Audit:
         self._clock = clock
         self._settings = settings
         self._due = clock() + FIRST_S
+        self._outcomes: dict[int, tuple[int, str]] = {}
+        """(status, error) of the changes whose outcome is not written yet, by their numbers."""
+        self._trouble = ""
 
     async def begin(self, caller: Caller, request: str, body: object) -> int:
         """Records that something is asked for; the record's number. Raises OperationFailed if that
@@ -125,7 +132,10 @@ class Audit:
         old = min(now, steady) - self._settings.days * DAY_S
         self._due = steady + DAY_S if due else self._due
 
+        outcomes = dict(self._outcomes)
+
         def write(db: sqlite3.Connection) -> int:
+            _put_outcomes(db, outcomes)
             if due:
                 db.execute("DELETE FROM audit WHERE at < ?", (old,))
             return (
@@ -139,21 +149,48 @@ class Audit:
                 f"cannot change anything: it cannot be recorded who asks: {error.message}",
                 hint=error.hint,
             ) from None
+        self._forget(outcomes)
         send({"id": number, "at": now, **record})
         return number
 
-    async def end(self, number: int, status: int, error: str) -> None:
-        """Records what became of it. Raises OperationFailed."""
-        values = (status, clean(error)[:ERROR], number)
-        send({"id": number, "site": self._settings.site, "status": status, "error": values[1]})
-        await self._database.execute(
-            self._store,
-            lambda db: db.execute("UPDATE audit SET status = ?, error = ? WHERE id = ?", values),
-        )
+    def end(self, number: int, status: int, error: str) -> None:
+        """Records what became of it, with what is written next: nobody's answer waits for that."""
+        text = clean(error)[:ERROR]
+        send({"id": number, "site": self._settings.site, "status": status, "error": text})
+        self._outcomes[number] = (status, text)
+
+    async def keep_writing(self) -> None:
+        """Writes outcomes again and again, until it is cancelled."""
+        while True:
+            await asyncio.sleep(WRITE_S)
+            await self.write()
+
+    async def write(self) -> None:
+        """Writes the outcomes that wait. A change whose outcome cannot be written is recorded, and
+        has happened: it is tried again."""
+        outcomes = dict(self._outcomes)
+        if not outcomes:
+            return
+        try:
+            await self._database.execute(self._store, lambda db: _put_outcomes(db, outcomes))
+            self._trouble = ""
+        except Deposed as error:
+            log.info("the outcome of %d changes is not recorded: %s", len(outcomes), error)
+        except LayercakeError as error:
+            if error.message != self._trouble:
+                log.error("cannot record the outcome of changes yet: %s", error)
+            self._trouble = error.message
+        else:
+            self._forget(outcomes)
+
+    def _forget(self, written: Iterable[int]) -> None:
+        for number in written:
+            self._outcomes.pop(number, None)
 
     async def read(self, after: int, since: float, limit: int) -> list[AuditRecord]:
         """The records with a higher number than `after` and from `since` on, oldest first. Raises
         OperationFailed."""
+        await self.write()
         query = (
             "SELECT id, at, data, status, error FROM audit WHERE id > ? AND at >= ? ORDER BY "
             "id LIMIT ?"
@@ -168,3 +205,10 @@ class Audit:
             )
             for i, at, data, status, error in rows
         ]
+
+
+def _put_outcomes(db: sqlite3.Connection, outcomes: Mapping[int, tuple[int, str]]) -> None:
+    db.executemany(
+        "UPDATE audit SET status = ?, error = ? WHERE id = ?",
+        [(status, error, number) for number, (status, error) in outcomes.items()],
+    )

@@ -42,6 +42,8 @@ def _start(kernel: Kernel) -> Running:
     return Running(
         (tokens, sessions, people, audit, operations),
         load=load,
+        loops=(audit.keep_writing,),
+        stop=audit.write,
         routes=(
             TokenRoutes(operations, tokens, store),
             AuditRoutes(audit),
