@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from layercake.features.files.node_files import NodeFiles
 from layercake.features.files.rendering.template import CLOSES, OPENS
+from layercake.fleet.store import Record
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.kraken.wire import bearer
 from tests.support.disk import on_disk
@@ -313,6 +314,40 @@ async def test_other_nodes_are_told_when_a_hosts_file_changes(
     )
     assert site.node("n0").cfg_revision > revision
     assert "10.1.0.12 n2" in data((await fetched(site, client))["/etc/hosts"])
+
+
+async def test_other_nodes_are_told_when_one_node_has_another_address(
+    site: World, client: TestClient[Any, Any]
+) -> None:
+    await fetched(site, client)
+    revision = site.node("n0").cfg_revision
+    await site.ops.inventory.change("n1", {"ip": "10.1.0.99"}, ())
+    assert site.node("n0").cfg_revision > revision
+    assert "10.1.0.99 n1" in data((await fetched(site, client))["/etc/hosts"])
+
+
+async def test_a_change_that_no_other_node_sees_looks_at_the_files_of_that_node_alone(
+    site: World, client: TestClient[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten thousand nodes, to look at them all took ten times as long as the change."""
+    await fetched(site, client)
+    await site.ops.inventory.change("n1", {"kernel_args": "a=1"}, ())
+    files = site.head.part(NodeFiles)
+    marked: list[str] = []
+    mark = files.mark
+
+    def marking(record: Record) -> str:
+        marked.append(record.name)
+        return mark(record)
+
+    monkeypatch.setattr(files, "mark", marking)
+    await site.ops.inventory.change("n0", {"kernel_args": "a=1"}, ())
+    assert set(marked) == {"n0"}
+    marked.clear()
+    (site.directory / "secrets" / "files").mkdir(parents=True, exist_ok=True)
+    (site.directory / "secrets" / "files" / "new").write_text("s")
+    await site.ops.inventory.change("n1", {"kernel_args": "a=2"}, ())
+    assert "n0" in marked, "a secret is another one: it may stand in anybody's files"
 
 
 async def test_a_change_of_one_node_changes_no_files_of_others(

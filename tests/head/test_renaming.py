@@ -262,5 +262,5 @@ async def test_who_was_told_of_no_files_yet_costs_a_change_nothing(
         return mark(record)
 
     monkeypatch.setattr(files, "mark", marking)
-    await files.spread()
+    await files.spread(None)
     assert marked == ["n0"]

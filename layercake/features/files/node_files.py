@@ -81,6 +81,7 @@ class NodeFiles:
         self._renderer = Renderer()
         self._site: tuple[str, dict[str, Any]] | None = None
         self._secrets = ""
+        self._spread = ""
         self._marks: dict[str, tuple[Node, Any, str, str]] = {}
         self._told: dict[str, str] = {}
         self._made: OrderedDict[tuple[str, str], Manifest] = OrderedDict()
@@ -114,7 +115,6 @@ class NodeFiles:
         await self._renderer.close()
 
     # ---- which files, and when they are others
-    # ---------------------------------------------------------------------------
 
     def site(self) -> tuple[str, dict[str, Any]]:
         """What templates know of the whole site, and a mark of it, as of the inventory that was
@@ -124,10 +124,13 @@ class NodeFiles:
         return self._site
 
     def _rows(self) -> list[tuple[str, str, str, tuple[str, ...]]]:
-        return [
-            (r.name, given.fqdn(r.name, self._networks.of(r.node)), r.node.ip, r.node.groups)
-            for r in self._store
-        ]
+        return [self._row(record.node) for record in self._store]
+
+    def _row(self, node: Node) -> tuple[str, str, str, tuple[str, ...]]:
+        return node.name, given.fqdn(node.name, self._networks.of(node)), node.ip, node.groups
+
+    def _version(self) -> str:
+        return f"{self.site()[0]} {self.sources.version} {self._secrets}"
 
     def mark(self, record: Record) -> str:
         """Stands for all that a node's files depend on; for secrets as they were when an inventory
@@ -135,7 +138,7 @@ class NodeFiles:
         node = record.node
         network = self._networks.of(record.node)
         had = self._marks.get(node.id)
-        version = f"{self.site()[0]} {self.sources.version} {self._secrets}"
+        version = self._version()
         if had is not None and had[1] is network and had[2] == version and _alike(had[0], node):
             return had[3]
         part = _part(node)
@@ -173,11 +176,20 @@ class NodeFiles:
         mark = self._told[record.node.id] = self.mark(record)
         return {"files": {"mark": mark}}
 
-    async def spread(self) -> None:
-        """Has the nodes pull of which the files are others than those that they were told of."""
+    async def spread(self, changed: Sequence[tuple[Node, Node]] | None) -> None:
+        """Has the nodes pull of which the files are others than those that they were told of.
+        `changed` are those that are others than before, (before, now); None if it may be any."""
         self._secrets = await asyncio.to_thread(self._secrets_now)
-        self._site = await asyncio.to_thread(_site, self._rows())
-        async for record in in_slices(list(self._store)):
+        if changed is None or any(self._row(before) != self._row(now) for before, now in changed):
+            self._site = await asyncio.to_thread(_site, self._rows())
+        if self._site is None:
+            return  # nobody was told of any
+        version = self._version()
+        records = list(self._store)
+        if changed is not None and version == self._spread:
+            records = [r for _, now in changed if (r := self._store.find(now.id)) is not None]
+        self._spread = version
+        async for record in in_slices(records):
             told = self._told.get(record.node.id)
             if told and told != self.mark(record):  # who was told of none yet needs no mark
                 self._tell(record)
@@ -207,7 +219,6 @@ class NodeFiles:
         return [*self.errors(record), *self.said.get(record.node.id, {}).get("errors", ())]
 
     # ---- the files
-    # -----
 
     async def manifest(self, record: Record) -> Manifest:
         """A node's files as they are wanted now."""

@@ -26,8 +26,9 @@ from layercake.kernel.membership import Membership
 from layercake.kraken.mutation import Mutation
 from layercake.modules.notifier import ModuleNotifier
 
-Spread = Callable[[], Awaitable[None]]
-"""Has nodes told of files that are not as before."""
+Spread = Callable[[Sequence[tuple[Node, Node]] | None], Awaitable[None]]
+"""Has nodes told of files that are not as before, where these are others, (before, now); None where
+any may be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,7 +251,7 @@ class InventoryChanges:
             self._refuse_held(new.removed)
             enacted = await self._enact(transaction, new, consent)
             self._files.activate(transaction, wanted, said_by(consent.by))
-        await self._spread()
+        await self._spread(None)
         return self._applied_of(new, enacted)
 
     def _refuse_held(self, removed: Iterable[str]) -> None:
@@ -314,7 +314,7 @@ class InventoryChanges:
             await self._files.store(sources)
             enacted = await self._enact(transaction, new, consent)
             self._files.activate(transaction, sources, said_by(consent.by))
-        await self._spread()
+        await self._spread([(before[name], node) for name, node in nodes.items()])
         return self._applied_of(new, enacted)
 
     def _refuse_beyond(self, consent: Consent, before: Node, node: Node) -> None:
@@ -426,12 +426,14 @@ class InventoryChanges:
                 ),
                 hint="say --confirm-secrets if the new place may have it",
             )
-        moved = {c.node for c in _of_images(changes, new)}
         self._means.rolls.refuse(
-            [r for r in self._store if r.name in moved], "change the images of"
+            self._records(c.node for c in _of_images(changes, new)), "change the images of"
         )
-        touched = {c.node for c in changes}
-        self._means.guard.refuse_frozen([r for r in self._store if r.name in touched], "change")
+        self._means.guard.refuse_frozen(self._records(c.node for c in changes), "change")
+
+    def _records(self, names: Iterable[str]) -> list[Record]:
+        """Those of them that are there."""
+        return [r for name in names if (r := self._store.lookup(name)) is not None]
 
     async def _begin(self, transaction: Transaction, move: Move, consent: Consent) -> Roll:
         def target(record: Record) -> tuple[WantedImage, ...]:

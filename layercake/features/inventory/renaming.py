@@ -64,7 +64,7 @@ class NodeNames:
                 self._rename(transaction, record, node, said_by(by))
             transaction.after(self._move_events, names)
             answer = self._answer(found)
-        await self._spread()
+        await self._spread(None)
         return answer
 
     async def _entries(self, text: str, to: str, against: Mapping[str, Any]) -> Renamed:

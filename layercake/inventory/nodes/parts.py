@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,7 +34,7 @@ class PartReader:
         self._keys = keys
         self._claims = claims
         self._addresses = addresses
-        self._fields = {module: _keys_of(part) for module, part in parts.items()}  # slow: only once
+        self._fields = {module: _keys_of(p.struct, p.key) for module, p in parts.items()}
         self._last: dict[str, tuple[dict[str, Field], NodePart | None]] = {}
 
     def read(self, node: MergedNode) -> dict[str, NodePart]:
@@ -144,10 +145,11 @@ def _same(given: Mapping[str, Field], before: Mapping[str, Field]) -> bool:
     return given.keys() == before.keys() and all(given[key] is before[key] for key in given)
 
 
-def _keys_of(part: Part) -> tuple[dict[str, str], list[str]]:
+@functools.cache
+def _keys_of(struct: type[NodePart], key: str) -> tuple[dict[str, str], list[str]]:
     """The fields of a part with the keys that they stand under in a merged node, and those that it
     cannot do without."""
-    fields = msgspec.structs.fields(part.struct)
-    prefix = f"{part.key}." if part.key else ""
+    fields = msgspec.structs.fields(struct)
+    prefix = f"{key}." if key else ""
     keys = {field.name: prefix + field.name for field in fields}
     return keys, [field.name for field in fields if field.required]
