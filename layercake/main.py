@@ -26,7 +26,7 @@ from layercake.fleet.store import Event
 from layercake.head import lock, site_settings
 from layercake.head import settings as head_settings
 from layercake.head.head import Head
-from layercake.head.loading import load_modules, own_head
+from layercake.head.loading import Preparation, own_head
 from layercake.head.settings import Settings
 from layercake.head.site_settings import SITE, SiteSettings
 from layercake.head.standby import StandbyServer
@@ -34,8 +34,6 @@ from layercake.heads.copying import HeadLink
 from layercake.heads.floating.keeper import take_away
 from layercake.heads.site import SharedSite
 from layercake.kraken.errors import InputError, LayercakeError
-from layercake.modules.manager import Launch
-from layercake.modules.side import waiting_processes
 from layercake.notify import Notifier
 
 log = logging.getLogger("layercake")
@@ -101,15 +99,16 @@ async def _serve(
     authority = Authority(data_dir / "pki", settings.certificates.days)
     site = _site(data_dir, settings, authority)
     life = asyncio.create_task(notifier.live())
-    waiting = waiting_processes(data_dir)
+    preparation = Preparation(data_dir, settings)
     try:
         if site is not None:
-            waiting.begin(partial(_modules_to_start, data_dir, settings))
+            preparation.begin()
         if site is None or await _stand_by(data_dir, settings, site, authority, stop, notifier):
             settings = head_settings.load(data_dir)  # the leader may have changed them meanwhile
-            head = Head(data_dir, settings, environ=secrets, site=site)
-            await waiting.stop_starting()
-            head.modules.services.adopt(waiting)
+            ready = preparation.end(settings)
+            head = Head(data_dir, settings, environ=secrets, site=site, ready=ready)
+            await preparation.waiting.stop_starting()
+            head.modules.services.adopt(preparation.waiting)
             await _lead(head, notifier, inherited, stop)
         return stop.again
     except OSError as error:
@@ -118,19 +117,9 @@ async def _serve(
         ) from None
     finally:
         life.cancel()
-        await waiting.stop()
+        await preparation.stop()
         if site is not None:
             await site.close()
-
-
-def _modules_to_start(data_dir: Path, settings: Settings) -> Mapping[str, Launch]:
-    """A head whose modules cannot be loaded follows all the same: the leader may have settings for
-    it that mend that. It says so here, and again if it is to lead."""
-    try:
-        return load_modules(data_dir, settings)[1]
-    except (LayercakeError, OSError) as error:
-        log.error("this head follows, and could not lead: %s", error)
-        return {}
 
 
 def _site(data_dir: Path, settings: Settings, authority: Authority) -> SharedSite | None:

@@ -25,7 +25,7 @@ from layercake.fleet.site_heads import SiteHeads
 from layercake.fleet.store import Store
 from layercake.head.features import FEATURES
 from layercake.head.life import Life
-from layercake.head.loading import load_modules, own_head, section_reader
+from layercake.head.loading import Ready, load_modules, own_head, section_reader
 from layercake.head.serving import make_api
 from layercake.head.settings import DATABASE, Settings
 from layercake.heads.site import SharedSite
@@ -39,7 +39,8 @@ from layercake.modules.side import ModuleSide
 
 
 class Head:
-    """The parts of the head. `environ` is for {env: NAME} of the inventory, `site` other heads."""
+    """The parts of the head. `environ` is for {env: NAME} of the inventory, `site` other heads,
+    `ready` what was made by these settings while one of them led."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Head:
         environ: Mapping[str, str] = os.environ,
         features: Sequence[Feature] = FEATURES,
         site: SharedSite | None = None,
+        ready: Ready | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.settings = settings
@@ -56,18 +58,16 @@ class Head:
         self.clock = clock or steady_clock()
         self.features = RunningFeatures()
         self.store = Store(self.clock, wall=clock or time.time)
-        self.database = Database(data_dir / DATABASE, self.clock, site)
+        ahead = ready.records if ready else None
+        self.database = Database(data_dir / DATABASE, self.clock, site, ahead)
         self.authority = Authority(data_dir / "pki", settings.certificates.days)
         self.networks = SiteNetworks()
         self.heads = SiteHeads(self.store, self.networks, own_head(settings))
         self.vault = Vault(settings.secrets_in(data_dir), environ)
         self.joining = Joining(
-            self.store,
-            self.clock,
-            lambda r: self.sync.end(r),
-            lambda r, why: self.engine.bar(r, why),
+            self.store, self.clock, lambda r: self.sync.end(r), lambda r, w: self.engine.bar(r, w)
         )
-        self.table, launches = load_modules(data_dir, settings)
+        self.table, launches = ready.modules if ready else load_modules(data_dir, settings)
         self.modules = ModuleSide(
             data_dir,
             self.table,

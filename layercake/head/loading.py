@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from layercake.fleet.persistence.read_ahead import ReadAhead
 from layercake.fleet.site_heads import SiteHead
 from layercake.fleet.table import Table
 from layercake.head import modules
-from layercake.head.settings import Settings
+from layercake.head.settings import DATABASE, Settings
+from layercake.kraken.errors import LayercakeError
 from layercake.moduleapi.module import Module
 from layercake.modules import declared
 from layercake.modules.manager import Launch, launch_of
+from layercake.modules.side import waiting_processes
 
 log = logging.getLogger("layercake.modules")
 
@@ -73,3 +78,55 @@ def own_head(settings: Settings) -> SiteHead:
         api_port=settings.api_port,
         sync_port=settings.sync.port,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a head that follows has ready: the modules by these settings (`load_modules`), and the
+    records of the nodes."""
+
+    settings: Settings
+    modules: tuple[Table, dict[str, Launch]]
+    records: ReadAhead
+
+
+class Preparation:
+    """Gets a head that follows ready to lead, by the settings that it has: the processes of its
+    modules wait, and the records of its nodes are made."""
+
+    def __init__(self, data_dir: Path, settings: Settings) -> None:
+        self.waiting = waiting_processes(data_dir)
+        self._data_dir = data_dir
+        self._settings = settings
+        self._ready: Ready | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Begins soon: a head that has just handed over leaves the processors to the next one."""
+        self.waiting.begin(self._load)
+
+    def _load(self) -> Mapping[str, Launch]:
+        """A head whose modules cannot be loaded follows all the same: the leader may have settings
+        for it that mend that. It says so here, and again if it is to lead."""
+        try:
+            found = load_modules(self._data_dir, self._settings)
+        except (LayercakeError, OSError) as error:
+            log.error("this head follows, and could not lead: %s", error)
+            return {}
+        records = ReadAhead(self._data_dir / DATABASE, found[0])
+        self._ready = Ready(self._settings, found, records)
+        self._reading = asyncio.create_task(records.keep_reading())
+        return found[1]
+
+    def end(self, settings: Settings) -> Ready | None:
+        """No more is made ready: the head leads now. What it has for these settings, None if it has
+        nothing for them."""
+        if self._reading is not None:
+            self._reading.cancel()
+        ready = self._ready
+        return ready if ready is not None and ready.settings == settings else None
+
+    async def stop(self) -> None:
+        """Ends all that it has begun and nobody has taken over."""
+        self.end(self._settings)
+        await self.waiting.stop()

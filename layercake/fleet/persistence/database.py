@@ -28,6 +28,7 @@ from layercake.fleet import events
 from layercake.fleet.persistence import changes
 from layercake.fleet.persistence.health import Health, nearly_full
 from layercake.fleet.persistence.history import History
+from layercake.fleet.persistence.read_ahead import ReadAhead
 from layercake.fleet.persistence.rows import (
     Row,
     WrittenRows,
@@ -157,12 +158,18 @@ class SharedLog(Protocol):
 class Database:
     """The database file. `flush` is safe to call at any time; writes never overlap and keep their
     order. With `shared` the file is a copy: what is written counts when it is in the log that the
-    heads of the site share, and not otherwise.
+    heads of the site share, and not otherwise. `ahead` has records by the same table, made before.
 
     Raises InputError for a file that cannot be used: it is damaged, or of a newer version.
     """
 
-    def __init__(self, path: Path, clock: Clock, shared: SharedLog | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        shared: SharedLog | None = None,
+        ahead: ReadAhead | None = None,
+    ) -> None:
         self.health = Health(clock)
         self._apart: dict[str, str] = {}
         self._written = WrittenRows()
@@ -177,6 +184,7 @@ class Database:
         self._unsure: set[asyncio.Task[Any]] = set()
         self._capture = changes.Capture(self.connection) if shared is not None else None
         self.history = History(path)
+        self._ahead = ahead
 
     def load(self, store: Store, table: Table) -> dict[str, dict[str, str]]:
         """Fills the store. Returns, by node id, the discovered values of the time of writing:
@@ -194,7 +202,8 @@ class Database:
     def _load(self, store: Store, table: Table) -> dict[str, dict[str, str]]:
         was: dict[str, dict[str, str]] = {}
         for row, text in self.connection.execute("SELECT row, data FROM nodes ORDER BY row"):
-            record, values = unpack(row, text, table)
+            ahead = self._ahead and self._ahead.pop(row, text)
+            record, values = ahead or unpack(row, text, table)
             self._written.note([(row, record.node.id, text)])
             store.adopt(record)
             was[record.node.id] = values
@@ -482,12 +491,8 @@ class Database:
         try:
             await self.flush(store)
         except OperationFailed as error:
-            log.error(
-                "%s; %d events and %d nodes as they were seen last are lost",
-                error,
-                len(store.new_events),
-                len(store.dirty),
-            )
+            lost = len(store.new_events), len(store.dirty)
+            log.error("%s; %d events and %d nodes as they were seen last are lost", error, *lost)
         await self.history.close()
         self.writer.shutdown(wait=True)
         self.connection.close()
