@@ -237,14 +237,18 @@ class SharedSite:
     async def _keep_store(self) -> None:
         """Looks after the members of the store: the head that leads does, and where none can lead,
         as the store is full, each head that is there."""
+        trouble = ""
         while True:
             leads = self.leadership is not None and not self.lost
             try:
                 await self.upkeep.look_after(acts=leads)
                 if leads or self.leader is None:
                     await self.upkeep.make_room()
+                trouble = ""
             except LayercakeError as error:
-                log.debug("cannot look after the store of the heads: %s", error)
+                if error.message != trouble:
+                    log.warning("cannot look after the store of the heads: %s", error)
+                trouble = error.message
             except Exception:
                 log.exception("the store of the heads cannot be looked after")
             await asyncio.sleep(LOOK_S)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import re
 import uuid
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from layercake.agents.https.requests import NotFetched
 from layercake.fleet import events
+from layercake.fleet.persistence.database import FLUSHED_AT_ONCE
 from layercake.fleet.store import Record
 from layercake.head.head import Head
 from layercake.kraken import converge
@@ -324,3 +326,28 @@ async def test_a_challenge_comes_from_where_the_hello_went(tmp_path: Path) -> No
         data, source = world.client.recvfrom(2048)
         assert decode(data, b"k" * 32).kind is Kind.CHALLENGE
         assert source == ("127.0.0.1", world.port)
+
+
+async def test_nodes_that_lie_together_are_written_together(world: World) -> None:
+    """In the order in which nodes have changed, each flush would write nearly all pages of the
+    table: at ten thousand nodes that took twice as long."""
+    entries = "".join(
+        f'  m{i}: {{mac: "52:54:00:01:{i // 256:02x}:{i % 256:02x}", ip: 10.1.{4 + i // 200}.{i % 200 + 1}}}\n'
+        for i in range(3 * FLUSHED_AT_ONCE)
+    )
+    await world.ops.inventory.apply(f"nodes:\n{entries}", "x.yaml", None, True)
+    store = world.head.store
+    await world.head.database.flush(store)
+    for record in store:
+        record.api_port = 7
+        store.mark(record)
+    statements: list[str] = []
+    world.head.database.connection.set_trace_callback(statements.append)
+    await world.head.database.flush(store)
+    world.head.database.connection.set_trace_callback(None)
+    written = "".join(s for s in statements if "INTO nodes" in s)
+    rows = [int(row) for row in re.findall(r"\((\d+), '", written)]
+    assert len(rows) == len(store) == 3 * FLUSHED_AT_ONCE
+    for start in range(0, len(rows), FLUSHED_AT_ONCE):
+        at_once = rows[start : start + FLUSHED_AT_ONCE]
+        assert max(at_once) - min(at_once) < 2 * FLUSHED_AT_ONCE
