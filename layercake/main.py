@@ -102,6 +102,7 @@ async def _serve(
     preparation = Preparation(data_dir, settings)
     try:
         if site is not None:
+            site.is_ready = lambda: preparation.is_ready
             preparation.begin()
         if site is None or await _stand_by(data_dir, settings, site, authority, stop, notifier):
             settings = head_settings.load(data_dir)  # the leader may have changed them meanwhile

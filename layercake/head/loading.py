@@ -118,6 +118,11 @@ class Preparation:
         self._reading = asyncio.create_task(records.keep_reading())
         return found[1]
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether all is there that makes a head lead sooner."""
+        return self._ready is not None and self._ready.records.was_read
+
     def end(self, settings: Settings) -> Ready | None:
         """No more is made ready: the head leads now. What it has for these settings, None if it has
         nothing for them."""

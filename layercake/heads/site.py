@@ -95,6 +95,8 @@ class SharedSite:
         self.consoles = ConsoleCopies(data_dir, link)
         self.files_changed: Callable[[Sequence[str]], None] = lambda paths: None
         """Called, in the store's loop, with the paths of files that were copied from the leader."""
+        self.is_ready: Callable[[], bool] = lambda: True
+        """Whether a head that follows would lead at once; asked in the store's loop."""
         self.before_files: Callable[[], None] = lambda: None
         """Called, in a thread, before a leader looks at its files."""
         self._namesake = Namesake()
@@ -352,6 +354,7 @@ class SharedSite:
             behind_s=0.0 if leads else self.standby.behind_s,
             certificate_ends=self.upkeep.own_ends,
             consoles="" if leads else self.consoles.trouble,
+            ready=leads or self.is_ready(),
         )
 
     @property

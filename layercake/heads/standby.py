@@ -39,7 +39,8 @@ class HeadSays(msgspec.Struct, frozen=True):
     `instance` names the process. `behind_s` is for how long its copy lacks an entry that it knows
     of, `certificate_ends` when that by which it asks the store does (seconds since the epoch), 0.0
     without one. `consoles` is why it cannot copy the logs of consoles, "" while it can: it may lead
-    all the same."""
+    all the same. `ready` says that it would lead at once: one that has just begun to follow takes a
+    second or two longer."""
 
     head: str
     url: str
@@ -54,6 +55,7 @@ class HeadSays(msgspec.Struct, frozen=True):
     behind_s: float = 0.0
     certificate_ends: float = 0.0
     consoles: str = ""
+    ready: bool = True
 
 
 class Standby:

@@ -18,6 +18,7 @@ import itertools
 import json
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ from layercake.base.text import parse_json
 from layercake.kraken.errors import LayercakeError, OperationFailed, Refused, Unreachable
 from layercake.moduleapi import module_pb2 as pb
 from layercake.moduleapi.client import API_VERSION, ERROR_KINDS, TOGETHER_SINCE
-from layercake.moduleapi.event_loop.slices import in_slices
+from layercake.moduleapi.event_loop.slices import TimeSlice
 
 log = logging.getLogger("layercake.modules")
 HELLO_S = 10.0
@@ -191,6 +192,7 @@ class ModuleHost:
         self._starts: dict[str, Start] = {}
         self._attached: dict[str, _Attachment] = {}
         self._numbers = itertools.count(1)
+        self._telling = asyncio.Lock()
         self._server: grpc.aio.Server | None = None
 
     @property
@@ -256,13 +258,21 @@ class ModuleHost:
         self, module: str, nodes: Iterable[str], tell: Callable[[str], None]
     ) -> None:
         """Has a process that has just attached told of nodes by `tell`, no faster than it reads;
-        the rest of the head has its turn in between."""
+        the rest of the head has its turn in between. Of several processes one is told at a time, a
+        slice each: whatever else the head does waits for one of them, and not for all."""
         attachment = self._attached[module]
         attachment.untold = dict.fromkeys(nodes)
         attachment.tell = tell
-        async for node in in_slices(list(attachment.untold)):
-            if node in attachment.untold:  # else its turn has come before, or it is gone
-                attachment.tell_now(node)
+        left = deque(attachment.untold)
+        turn = TimeSlice()
+        while left:
+            async with self._telling:
+                turn.start()
+                while left and not turn.used() and attachment.queue.qsize() <= AHEAD:
+                    node = left.popleft()
+                    if node in attachment.untold:  # else its turn has come before, or it is gone
+                        attachment.tell_now(node)
+                await turn.pause()
             if attachment.queue.qsize() > AHEAD:
                 await attachment.queue.join()
 

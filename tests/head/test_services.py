@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from layercake.kraken.errors import NotFound, Unreachable
 from layercake.main import serve
 from layercake.moduleapi import client
 from layercake.moduleapi import module_pb2 as pb
+from layercake.moduleapi.event_loop.slices import SLICE_S
 from layercake.modules.host import AHEAD, TOGETHER_BYTES, ModuleHost, Start
 from layercake.modules.manager import Launch, ServiceManager, WaitingProcesses, launch_of
 from layercake.notify import Notifier
@@ -307,6 +309,51 @@ async def test_what_waits_for_a_module_comes_together_and_in_order(tmp_path: Pat
     inner = [one for message in told for one in _flat(message)]
     assert [one.node_changed.node for one in inner[:-1]] == [f"n{i}" for i in range(602)]
     assert inner[-1].stop
+
+
+async def test_several_modules_are_told_in_turns_and_the_rest_waits_for_one_of_them(
+    tmp_path: Path,
+) -> None:
+    host = ModuleHost(tmp_path / "m.sock")
+    told: list[tuple[int, str]] = []
+    rounds = 0
+
+    class Listener(KeepingListener):
+        async def attached(self, service: str) -> None:
+            def tell(node: str) -> None:
+                told.append((rounds, service))
+                end = time.perf_counter() + 1.5 * SLICE_S
+                while time.perf_counter() < end:
+                    pass
+
+            await host.snapshot(service, [f"n{i}" for i in range(20)], tell)
+
+    async def hello(name: str) -> AsyncIterator[pb.FromService]:
+        yield pb.FromService(
+            hello=pb.Hello(service=name, instance=name, cookie=name, version=client.API_VERSION)
+        )
+        await asyncio.Event().wait()
+
+    async def until_ready(name: str) -> None:
+        async for message in host.attach(hello(name), None):
+            if any(one.WhichOneof("kind") == "ready" for one in _flat(message)):
+                return
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    host.reports_to = Listener()
+    for name in ("a", "b"):
+        host.expect(name, name, name, Start({}))
+    counting = asyncio.create_task(count())
+    await asyncio.gather(until_ready("a"), until_ready("b"))
+    counting.cancel()
+    assert len(told) == 40
+    assert max(Counter(at for at, _ in told).values()) == 1, "one slice in each round of the loop"
+    assert {name for _, name in told[:4]} == {"a", "b"}, "and each has its turn"
 
 
 async def test_what_begins_in_the_moment_of_attaching_waits_for_the_snapshot(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from layercake.features.heads.known import KnownHeads
@@ -46,6 +47,15 @@ async def test_one_head_says_nothing_of_heads_and_its_series_are_there(world: Wo
     assert {found[f'trouble{{trouble="{kind}"}}'] for kind in KINDS} == {"0"}
     names = ("epoch", "writes_refused_total", "commit_seconds_count", 'store_members{state="down"}')
     assert {found[name] for name in names} == {"0"}
+
+
+async def test_a_head_that_has_just_begun_to_follow_gets_ready(world: World) -> None:
+    shown = heads_view(0.0)
+    fresh = msgspec.structs.replace(shown.heads[1], ready=False, entry=shown.entry)
+    world.head.part(KnownHeads).apply_view(
+        msgspec.structs.replace(shown, heads=[shown.heads[0], fresh])
+    )
+    assert (await status(world))["roles"] == ["leader leads", "head2 follows, getting ready"]
 
 
 async def test_what_each_head_is_and_what_is_wrong_is_on_the_first_screen(world: World) -> None:

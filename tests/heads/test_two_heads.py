@@ -220,6 +220,7 @@ def test_prometheus_gets_of_a_follower_its_own_numbers(led: tuple[HeadOfTwo, Hea
 
 def test_the_heads_are_shown_with_lag_lease_and_versions(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:
     leader, follower = led
+    until(lambda: "getting ready" not in leader.cli("heads").stdout)
     shown = leader.cli("heads").stdout
     version = re.escape(__version__)
     led_by = rf"^{leader.name} \(this one\) +leader +\d+ +0 +[1-5]\.\d s +{version} "
@@ -227,8 +228,8 @@ def test_the_heads_are_shown_with_lag_lease_and_versions(led: tuple[HeadOfTwo, H
     followed = rf"^{follower.name} +follower +\d+ +\d +\d\.\d s +{version} "
     assert re.search(followed, shown, re.MULTILINE), shown
     assert len(re.findall(r"^http://\S+ +(?:leader|member) .* MB .* 3\.", shown, re.M)) == 3, shown
-    status = leader.cli("status").stdout
-    assert f"heads     {leader.name} leads, {follower.name} follows\n" in status
+    roles = f"heads     {leader.name} leads, {follower.name} follows\n"
+    until(lambda: roles in leader.cli("status").stdout)
 
 
 def test_a_change_survives_the_kill_of_the_leader(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:

@@ -61,7 +61,9 @@ def _member_role(member: Mapping[str, Any]) -> str:
 
 def _role(head: Mapping[str, Any], retired: Sequence[str]) -> str:
     role = "leader" if head["leads"] else "follower"
-    return f"{role}, retired" if head["head"] in retired else role
+    if head["head"] in retired:
+        return f"{role}, retired"
+    return role if head.get("ready", True) else f"{role}, getting ready"
 
 
 def _show_members(members: Sequence[Mapping[str, Any]], out: Output) -> None:

@@ -197,4 +197,5 @@ def _role(one: HeadSays, shown: HeadsShown) -> str:
     behind = f", {lacks} entries behind" if lacks > BEHIND else ""
     files = ", without all files" if one.files != shown.files else ""
     retired = ", retired" if one.head in shown.retired else ""
-    return f"follows{behind}{files}{retired}"
+    ready = "" if one.ready else ", getting ready"
+    return f"follows{behind}{files}{retired}{ready}"

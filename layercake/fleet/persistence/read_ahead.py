@@ -39,6 +39,11 @@ class ReadAhead:
         self._seen: list[tuple[int, int]] = []
         self._trouble = ""
 
+    @property
+    def was_read(self) -> bool:
+        """Whether the records were made once."""
+        return bool(self._seen)
+
     async def keep_reading(self) -> None:
         """Makes them again and again, until it is cancelled."""
         while True:
