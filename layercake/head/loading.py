@@ -125,11 +125,13 @@ class Preparation:
 
     def end(self, settings: Settings) -> Ready | None:
         """No more is made ready: the head leads now. What it has for these settings, None if it has
-        nothing for them."""
+        nothing for them; nor has it for modules of the site, which may be declared otherwise by
+        now."""
         if self._reading is not None:
             self._reading.cancel()
-        ready = self._ready
-        return ready if ready is not None and ready.settings == settings else None
+        ready, self._ready = self._ready, None
+        same = ready is not None and ready.settings == settings and not settings.modules
+        return ready if same else None
 
     async def stop(self) -> None:
         """Ends all that it has begun and nobody has taken over."""

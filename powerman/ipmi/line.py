@@ -216,10 +216,9 @@ class Line:
         except rmcp.Corrupt as corrupt:
             self._corrupt = str(corrupt)
         except rmcp.Doubtful as doubtful:
-            if doubtful.other:
+            self._doubtful = None if doubtful.other else doubtful
+            if doubtful.other and waiting is not None and not waiting.done():
                 self._send_again()
-            else:
-                self._doubtful = doubtful
         except rmcp.Malformed:
             pass
         else:

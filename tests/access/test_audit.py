@@ -185,8 +185,10 @@ async def test_the_record_is_on_disk_before_the_change_begins_and_its_outcome_so
     assert seen == [[(None, None)]]
     # Nobody's answer waits for that; who reads the log has it.
     assert on_disk(world.directory, rows) == [(None, None)]
-    (record,) = await world.head.part(Audit).read(0, 0.0, 10)
+    audit = world.head.part(Audit)
+    (record,) = await audit.read(0, 0.0, 10)
     assert (record.status, record.error) == expected
+    await audit.write()
     assert on_disk(world.directory, rows) == [expected]
 
 

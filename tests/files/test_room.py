@@ -13,6 +13,7 @@ import pytest
 from aiohttp.test_utils import TestClient
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
+from layercake.features.files import given
 from layercake.features.files.node_files import NodeFiles
 from layercake.features.files.rendering.template import CLOSES, OPENS
 from layercake.fleet.store import Record
@@ -348,6 +349,25 @@ async def test_a_change_that_no_other_node_sees_looks_at_the_files_of_that_node_
     (site.directory / "secrets" / "files" / "new").write_text("s")
     await site.ops.inventory.change("n1", {"kernel_args": "a=2"}, ())
     assert "n0" in marked, "a secret is another one: it may stand in anybody's files"
+
+
+async def test_who_was_not_told_since_something_failed_is_told_by_the_next_change(
+    site: World, client: TestClient[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fetched(site, client)
+    revision = site.node("n0").cfg_revision
+
+    def fails(rows: object) -> None:
+        raise OSError("no more threads")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(given, "site", fails)
+        with pytest.raises(OSError, match="no more threads"):
+            await site.ops.inventory.change("n1", {"ip": "10.1.0.99"}, ())
+    assert site.node("n0").cfg_revision == revision
+    await site.ops.inventory.change("n1", {"kernel_args": "a=1"}, ())
+    assert site.node("n0").cfg_revision > revision
+    assert "10.1.0.99 n1" in data((await fetched(site, client))["/etc/hosts"])
 
 
 async def test_a_change_of_one_node_changes_no_files_of_others(

@@ -22,6 +22,7 @@ from layercake.head.settings import DATABASE
 from layercake.inventory.entry import entry_of
 from layercake.kraken.errors import InputError
 from layercake.modules import manager
+from layercake.modules.declared import SiteModule
 from tests.support.operations import Operations
 from tests.support.world import World, opened
 
@@ -142,9 +143,16 @@ async def test_what_was_made_by_other_settings_is_not_used(
     monkeypatch.setattr(manager, "WAITING_AFTER_S", 0.0)
     preparation = Preparation(world.directory, world.settings)
     assert preparation.end(world.settings) is None, "nothing is there yet"
-    preparation.begin()
-    async with asyncio.timeout(60):
-        while preparation.end(world.settings) is None:
-            await asyncio.sleep(0.01)
-    assert preparation.end(msgspec.structs.replace(world.settings, api_port=1)) is None
-    await preparation.stop()
+    for asked, given in (
+        (world.settings, True),
+        (msgspec.structs.replace(world.settings, api_port=1), False),
+        (msgspec.structs.replace(world.settings, modules={"x": SiteModule()}), False),
+    ):
+        preparation = Preparation(world.directory, world.settings)
+        preparation.begin()
+        async with asyncio.timeout(60):
+            while not preparation.is_ready:
+                await asyncio.sleep(0.01)
+        assert (preparation.end(asked) is not None) is given
+        assert preparation.end(asked) is None, "nobody has it twice"
+        await preparation.stop()

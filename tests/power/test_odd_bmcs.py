@@ -14,7 +14,7 @@ from layercake.kraken.errors import InputError, LayercakeError, OperationFailed
 from layercake.moduleapi.service import FakeLink, MutationRequest
 from powerman.driver import LoginRefused
 from powerman.ipmi.line import Pace, connect
-from powerman.ipmi.rmcp import SUITES
+from powerman.ipmi.rmcp import OPEN_RESPONSE, SUITES, plain
 from powerman.ipmi.session import begin
 from powerman.service import PowerService
 from powerman.settings import BmcSpec, PowerSettings
@@ -232,3 +232,24 @@ async def test_a_suite_refused_without_our_name_is_not_waited_for() -> None:
 async def test_who_forges_such_a_refusal_has_us_use_no_weaker_suite() -> None:
     async with rack(forged=bytes((NO_SUITE,))) as (bmc, _, _link):
         assert await _suite_of_login(bmc) == 17
+
+
+async def test_a_refusal_of_a_suite_that_comes_late_sends_nothing_more() -> None:
+    """Nobody waits for it, and the line is closed in its time."""
+    async with rack(suites=(), drops=True) as (bmc, _, _link):
+        where = {"address": "127.0.0.1", "port": bmc.port, "username": "admin", "password": "pw"}
+        spec = BmcSpec.from_record("n1", {"name": "n1", "bmc": {"driver": "ipmi", **where}})
+        async with connect(spec.address, spec.port, pace := _Patient()) as line:
+            login = asyncio.create_task(begin(line, spec, pace, list(SUITES.values())))
+            async with asyncio.timeout(60):
+                while not bmc.opened:
+                    await asyncio.sleep(0.01)
+            login.cancel()
+            await asyncio.gather(login, return_exceptions=True)
+        data, addr = bmc.opened[-1]
+        bmc.transport.sendto(plain(OPEN_RESPONSE, bytes((data[16], NO_SUITE))), addr)
+        bmc.transport.sendto(plain(OPEN_RESPONSE, bytes((data[16], NO_SUITE))), addr)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(bmc.opened) == 1
+        pace.close()

@@ -53,6 +53,7 @@ class MiniBmc(asyncio.DatagramProtocol):
     nameless: bool = False  # it refuses a suite without naming the login
     forged: bytes = b""  # what somebody else sends in its name first, as refusal of each login
     commands: list[tuple[int, int]] = field(default_factory=list)
+    opened: list[tuple[bytes, Any]] = field(default_factory=list)  # proposals, and who sent them
     used: list[int] = field(default_factory=list)
     keys: dict[bytes, rmcp.SessionKeys] = field(default_factory=dict)
     _shakes: dict[bytes, rmcp.Handshake] = field(default_factory=dict)
@@ -85,6 +86,8 @@ class MiniBmc(asyncio.DatagramProtocol):
             if data[6:10] == self.sol.owner:
                 self.sol.heard(self.keys[data[6:10]].unseal(data, rmcp.SOL))
             return
+        if kind == rmcp.OPEN_REQUEST:
+            self.opened.append((data, addr))
         if self.forged and kind in (rmcp.OPEN_REQUEST, rmcp.RAKP1, rmcp.RAKP3):
             refusal = bytes((data[16],)) + self.forged
             self.transport.sendto(rmcp.plain(kind + 1, refusal), addr)

@@ -174,8 +174,9 @@ class Audit:
         try:
             await self._database.execute(self._store, lambda db: _put_outcomes(db, outcomes))
             self._trouble = ""
-        except Deposed as error:
+        except Deposed as error:  # another head leads: it cannot be written any more
             log.info("the outcome of %d changes is not recorded: %s", len(outcomes), error)
+            self._forget(outcomes)
         except LayercakeError as error:
             if error.message != self._trouble:
                 log.error("cannot record the outcome of changes yet: %s", error)
@@ -190,7 +191,6 @@ class Audit:
     async def read(self, after: int, since: float, limit: int) -> list[AuditRecord]:
         """The records with a higher number than `after` and from `since` on, oldest first. Raises
         OperationFailed."""
-        await self.write()
         query = (
             "SELECT id, at, data, status, error FROM audit WHERE id > ? AND at >= ? ORDER BY "
             "id LIMIT ?"
@@ -198,13 +198,12 @@ class Audit:
         rows = await self._database.history.read(
             lambda db: db.execute(query, (after, since, limit)).fetchall()
         )
-        return [
-            msgspec.convert(
-                {"id": i, "at": at, "status": status, "error": error or "", **json.loads(data)},
-                AuditRecord,
-            )
-            for i, at, data, status, error in rows
-        ]
+        found = []
+        for number, at, data, status, error in rows:
+            status, error = self._outcomes.get(number, (status, error or ""))
+            outcome = {"id": number, "at": at, "status": status, "error": error}
+            found.append(msgspec.convert({**outcome, **json.loads(data)}, AuditRecord))
+        return found
 
 
 def _put_outcomes(db: sqlite3.Connection, outcomes: Mapping[int, tuple[int, str]]) -> None:

@@ -9,6 +9,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from layercake.base.text import grouped
 from layercake.features.files.entry import Entry
 from layercake.features.files.inventory import ALL, METADATA
 from layercake.inventory.schema import Node
@@ -104,3 +107,15 @@ def known_host(names: Sequence[str], ip: str, public: str) -> str:
     """A line of known_hosts (sshd(8))."""
     where = [*names, str(ipaddress.ip_address(ip))]
     return f"{','.join(dict.fromkeys(where))} {public}"
+
+
+def site(rows: Sequence[tuple[str, str, str, tuple[str, ...]]]) -> tuple[str, dict[str, Any]]:
+    """A mark of all nodes, and what templates know of them. 10,000 take 40 ms: on a thread, once
+    for an inventory."""
+    nodes = [
+        {"name": name, "fqdn": fqdn, "ip": ip, "groups": list(groups)}
+        for name, fqdn, ip, groups in sorted(rows)
+    ]
+    groups = grouped((group, name) for name, _, _, its in sorted(rows) for group in its)
+    facts = {"nodes": nodes, "groups": groups}
+    return hashlib.blake2b(msgspec.msgpack.encode(facts), digest_size=12).hexdigest(), facts

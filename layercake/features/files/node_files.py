@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from layercake.base.secrets import OF_FILES, SecretRef, Vault
-from layercake.base.text import grouped
 from layercake.features.files import given, sources
 from layercake.features.files.entry import Entry
 from layercake.features.files.hostkeys import DOCUMENTS as HOST_KEYS
@@ -82,6 +81,8 @@ class NodeFiles:
         self._site: tuple[str, dict[str, Any]] | None = None
         self._secrets = ""
         self._spread = ""
+        self._outdated = False
+        self._spreading = asyncio.Lock()
         self._marks: dict[str, tuple[Node, Any, str, str]] = {}
         self._told: dict[str, str] = {}
         self._made: OrderedDict[tuple[str, str], Manifest] = OrderedDict()
@@ -120,11 +121,8 @@ class NodeFiles:
         """What templates know of the whole site, and a mark of it, as of the inventory that was
         applied last."""
         if self._site is None:
-            self._site = _site(self._rows())
+            self._site = given.site([self._row(record.node) for record in self._store])
         return self._site
-
-    def _rows(self) -> list[tuple[str, str, str, tuple[str, ...]]]:
-        return [self._row(record.node) for record in self._store]
 
     def _row(self, node: Node) -> tuple[str, str, str, tuple[str, ...]]:
         return node.name, given.fqdn(node.name, self._networks.of(node)), node.ip, node.groups
@@ -177,17 +175,31 @@ class NodeFiles:
         return {"files": {"mark": mark}}
 
     async def spread(self, changed: Sequence[tuple[Node, Node]] | None) -> None:
-        """Has the nodes pull of which the files are others than those that they were told of.
-        `changed` are those that are others than before, (before, now); None if it may be any."""
-        self._secrets = await asyncio.to_thread(self._secrets_now)
+        """Has the nodes pull of which the files are others than those that they were told of;
+        `changed` are others than before, (before, now), None: any may be. The next makes up for one
+        that fails."""
         if changed is None or any(self._row(before) != self._row(now) for before, now in changed):
-            self._site = await asyncio.to_thread(_site, self._rows())
+            self._outdated = True
+        try:
+            async with self._spreading:
+                await self._spread_in_turn(changed or ())
+        except BaseException:
+            self._outdated = True
+            raise
+
+    async def _spread_in_turn(self, changed: Sequence[tuple[Node, Node]]) -> None:
+        self._secrets = await asyncio.to_thread(self._secrets_now)
+        outdated = self._outdated
+        if outdated:
+            self._outdated = False
+            rows = [self._row(record.node) for record in self._store]
+            self._site = await asyncio.to_thread(given.site, rows)
         if self._site is None:
             return  # nobody was told of any
         version = self._version()
-        records = list(self._store)
-        if changed is not None and version == self._spread:
-            records = [r for _, now in changed if (r := self._store.find(now.id)) is not None]
+        records = [r for _, now in changed if (r := self._store.find(now.id)) is not None]
+        if outdated or version != self._spread:
+            records = list(self._store)
         self._spread = version
         async for record in in_slices(records):
             told = self._told.get(record.node.id)
@@ -361,18 +373,6 @@ class NodeFiles:
         return (self._settings.given and len(self._store) <= given.HOSTS_MOST) or any(
             map(_may_be_template, part.entries.values())
         )
-
-
-def _site(rows: Sequence[tuple[str, str, str, tuple[str, ...]]]) -> tuple[str, dict[str, Any]]:
-    """A mark of all nodes, and what templates know of them. 10,000 take 40 ms: on a thread, once
-    for an inventory."""
-    nodes = [
-        {"name": name, "fqdn": fqdn, "ip": ip, "groups": list(groups)}
-        for name, fqdn, ip, groups in sorted(rows)
-    ]
-    groups = grouped((group, name) for name, _, _, its in sorted(rows) for group in its)
-    facts = {"nodes": nodes, "groups": groups}
-    return hashlib.blake2b(msgspec.msgpack.encode(facts), digest_size=12).hexdigest(), facts
 
 
 def shown(entry: Entry, *, bound: bool = False) -> str:

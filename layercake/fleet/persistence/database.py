@@ -207,6 +207,7 @@ class Database:
             self._written.note([(row, record.node.id, text)])
             store.adopt(record)
             was[record.node.id] = values
+        self._ahead = None
         store.load_events(
             heapq.merge(
                 self._events("alarms", ALARMS),

@@ -10,12 +10,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
+from layercake.fleet.persistence import changes
 from layercake.fleet.persistence.rows import unpack
 from layercake.fleet.store import Record
 from layercake.fleet.table import Table
-from layercake.kraken.errors import LayercakeError
 from layercake.moduleapi.event_loop.slices import in_slices
 
 log = logging.getLogger("layercake.database")
@@ -59,9 +57,10 @@ class ReadAhead:
             if seen == self._seen:
                 return
             rows = set()
-            with contextlib.closing(
-                sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
-            ) as db:
+            where = f"{self._path.resolve().as_uri()}?mode=ro"
+            with contextlib.closing(sqlite3.connect(where, timeout=0.0, uri=True)) as db:
+                if changes.is_empty(db):
+                    return  # its copy is still to come
                 async for row, text in in_slices(_rows(db)):
                     rows.add(row)
                     made = self._made.get(row)
@@ -71,15 +70,7 @@ class ReadAhead:
                 del self._made[row]
             self._seen = seen
             self._trouble = ""
-        except (
-            OSError,
-            sqlite3.Error,
-            LayercakeError,
-            msgspec.MsgspecError,
-            LookupError,
-            TypeError,
-            ValueError,
-        ) as error:
+        except Exception as error:  # noqa: BLE001 (a record may be damaged in any way)
             trouble = f"{type(error).__name__}: {error}"
             if trouble != self._trouble:
                 log.warning("cannot read nodes before this head leads: %s", trouble)
