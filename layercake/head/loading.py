@@ -129,7 +129,8 @@ class Preparation:
         now."""
         if self._reading is not None:
             self._reading.cancel()
-        ready, self._ready = self._ready, None
+        ready = self._ready
+        self._ready = None
         same = ready is not None and ready.settings == settings and not settings.modules
         return ready if same else None
 

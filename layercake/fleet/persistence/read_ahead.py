@@ -54,27 +54,30 @@ class ReadAhead:
         leads: it reads all that is not here."""
         try:
             seen = self._files()
-            if seen == self._seen:
-                return
-            rows = set()
-            where = f"{self._path.resolve().as_uri()}?mode=ro"
-            with contextlib.closing(sqlite3.connect(where, timeout=0.0, uri=True)) as db:
-                if changes.is_empty(db):
-                    return  # its copy is still to come
-                async for row, text in in_slices(_rows(db)):
-                    rows.add(row)
-                    made = self._made.get(row)
-                    if made is None or made[0] != hash(text):
-                        self._made[row] = (hash(text), *unpack(row, text, self._table))
-            for row in self._made.keys() - rows:
-                del self._made[row]
-            self._seen = seen
+            if seen != self._seen and await self._make():
+                self._seen = seen
             self._trouble = ""
         except Exception as error:  # noqa: BLE001 (a record may be damaged in any way)
             trouble = f"{type(error).__name__}: {error}"
             if trouble != self._trouble:
                 log.warning("cannot read nodes before this head leads: %s", trouble)
             self._trouble = trouble
+
+    async def _make(self) -> bool:
+        """Whether there is a copy; it is still to come otherwise."""
+        rows = set()
+        where = f"{self._path.resolve().as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(where, timeout=0.0, uri=True)) as db:
+            if changes.is_empty(db):
+                return False
+            async for row, text in in_slices(_rows(db)):
+                rows.add(row)
+                made = self._made.get(row)
+                if made is None or made[0] != hash(text):
+                    self._made[row] = (hash(text), *unpack(row, text, self._table))
+        for row in self._made.keys() - rows:
+            del self._made[row]
+        return True
 
     def _files(self) -> list[tuple[int, int]]:
         """What changes with the database. Raises OSError."""
