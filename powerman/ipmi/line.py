@@ -216,9 +216,7 @@ class Line:
         except rmcp.Corrupt as corrupt:
             self._corrupt = str(corrupt)
         except rmcp.Doubtful as doubtful:
-            self._doubtful = None if doubtful.other else doubtful
-            if doubtful.other and waiting is not None and not waiting.done():
-                self._send_again()
+            self._refused(doubtful)
         except rmcp.Malformed:
             pass
         else:
@@ -228,6 +226,11 @@ class Line:
                 waiting.set_result(parsed)
             elif waiting is None:
                 self.close()
+
+    def _refused(self, doubtful: rmcp.Doubtful) -> None:
+        self._doubtful = None if doubtful.other else doubtful
+        if doubtful.other and self._answer is not None and not self._answer.done():
+            self._send_again()
 
     def _fail(self, why: str, corrupt: str = "") -> None:
         if self._answer is not None and not self._answer.done():
