@@ -62,9 +62,11 @@ class TimeSlice:
 
 async def in_slices(found: Iterable[Thing]) -> AsyncIterator[Thing]:
     """The same; the rest of the loop has its turn in between."""
-    turn = TimeSlice()
+    turn: TimeSlice | None = None
     for thing in found:
-        if turn.used():
+        if turn is None:
+            turn = TimeSlice()
+        elif turn.used():
             await turn.pause()
         yield thing
 
@@ -72,10 +74,12 @@ async def in_slices(found: Iterable[Thing]) -> AsyncIterator[Thing]:
 async def slowly(found: Iterable[Thing]) -> AsyncIterator[Thing]:
     """The same; whatever else the head has to do goes first."""
     pace = _PACE.get()
-    turn = TimeSlice()
+    turn: TimeSlice | None = None
     used = time.thread_time()
-    for thing in found:  # who has only one to work at waits for nobody
-        if turn.used():
+    for thing in found:
+        if turn is None:  # who has only one to work at waits for nobody
+            turn = TimeSlice()
+        elif turn.used():
             if pace is not None and (rest_s := pace(time.thread_time() - used)):
                 await asyncio.sleep(rest_s)
             for _ in range(ROUNDS):
