@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from layercake.features.files import given
 from layercake.features.files.node_files import NodeFiles
 from layercake.features.files.rendering.template import CLOSES, OPENS
-from layercake.fleet.store import Record
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.kraken.wire import bearer
 from tests.support.disk import on_disk
+from tests.support.marked_files import note_marked
 from tests.support.world import World, node_client
 
 SITE = """
@@ -334,14 +334,7 @@ async def test_a_change_that_no_other_node_sees_looks_at_the_files_of_that_node_
     await fetched(site, client)
     await site.ops.inventory.change("n1", {"kernel_args": "a=1"}, ())
     files = site.head.part(NodeFiles)
-    marked: list[str] = []
-    mark = files.mark
-
-    def marking(record: Record) -> str:
-        marked.append(record.name)
-        return mark(record)
-
-    monkeypatch.setattr(files, "mark", marking)
+    marked = note_marked(files, monkeypatch)
     await site.ops.inventory.change("n0", {"kernel_args": "a=1"}, ())
     assert set(marked) == {"n0"}
     marked.clear()

@@ -16,10 +16,10 @@ from layercake.features.inventory.renaming import NodeNames
 from layercake.features.nodes.lists.listing import Kind, Listing
 from layercake.fleet import events
 from layercake.fleet.guard_state import Order
-from layercake.fleet.store import Record
 from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused
+from tests.support.marked_files import note_marked
 from tests.support.world import INVENTORY, World
 
 RACK = """
@@ -254,13 +254,6 @@ async def test_who_was_told_of_no_files_yet_costs_a_change_nothing(
     answered."""
     files = world.head.part(NodeFiles)
     files.document(world.node("n0"))
-    marked: list[str] = []
-    mark = files.mark
-
-    def marking(record: Record) -> str:
-        marked.append(record.name)
-        return mark(record)
-
-    monkeypatch.setattr(files, "mark", marking)
+    marked = note_marked(files, monkeypatch)
     await files.spread(None)
     assert marked == ["n0"]

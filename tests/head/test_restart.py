@@ -332,7 +332,8 @@ async def test_nodes_that_lie_together_are_written_together(world: World) -> Non
     """In the order in which nodes have changed, each flush would write nearly all pages of the
     table: at ten thousand nodes that took twice as long."""
     entries = "".join(
-        f'  m{i}: {{mac: "52:54:00:01:{i // 256:02x}:{i % 256:02x}", ip: 10.1.{4 + i // 200}.{i % 200 + 1}}}\n'
+        f'  m{i}: {{mac: "52:54:00:01:{i // 256:02x}:{i % 256:02x}", '
+        f"ip: 10.1.{4 + i // 200}.{i % 200 + 1}}}\n"
         for i in range(3 * FLUSHED_AT_ONCE)
     )
     await world.ops.inventory.apply(f"nodes:\n{entries}", "x.yaml", None, True)

@@ -320,13 +320,13 @@ async def test_several_modules_are_told_in_turns_and_the_rest_waits_for_one_of_t
 
     class Listener(KeepingListener):
         async def attached(self, service: str) -> None:
-            def tell(node: str) -> None:
+            def work(node: str) -> None:
                 told.append((rounds, service))
                 end = time.perf_counter() + 1.5 * SLICE_S
                 while time.perf_counter() < end:
                     pass
 
-            await host.snapshot(service, [f"n{i}" for i in range(20)], tell)
+            await host.snapshot(service, [f"n{i}" for i in range(20)], work)
 
     async def hello(name: str) -> AsyncIterator[pb.FromService]:
         yield pb.FromService(

@@ -69,7 +69,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def said(world: World) -> list[str]:
+def packed_records(world: World) -> list[str]:
     """All records, as they are written."""
     return [rows.pack(record) for record in world.head.store]
 
@@ -81,13 +81,13 @@ def kernel_args(world: World, name: str) -> object:
 
 async def test_what_was_made_before_is_what_the_database_has(world: World, made: list[int]) -> None:
     await lead(world, None)
-    expected = said(world)
+    expected = packed_records(world)
     assert len(made) == len(expected) == 12
     made.clear()
     ready = follower(world)
     await ready.records.read()
     await lead(world, ready)
-    assert said(world) == expected and not made
+    assert packed_records(world) == expected and not made
     planners = {id(world.head.table.planner_for(record.node)) for record in world.head.store}
     assert {id(record.planner) for record in world.head.store} == planners
 

@@ -200,9 +200,9 @@ class Audit:
         )
         found = []
         for number, at, data, status, error in rows:
-            status, error = self._outcomes.get(number, (status, error or ""))
-            outcome = {"id": number, "at": at, "status": status, "error": error}
-            found.append(msgspec.convert({**outcome, **json.loads(data)}, AuditRecord))
+            outcome = self._outcomes.get(number, (status, error or ""))
+            fields = {"id": number, "at": at, "status": outcome[0], "error": outcome[1]}
+            found.append(msgspec.convert({**fields, **json.loads(data)}, AuditRecord))
         return found
 
 
