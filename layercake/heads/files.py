@@ -8,6 +8,7 @@ named here is copied to nobody.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import stat
@@ -106,6 +107,7 @@ def is_later(path: str) -> bool:
     return path.split("/", 1)[0] in LATER
 
 
+@functools.lru_cache(maxsize=MOST_FILES)  # the same ones are asked for each second
 def is_shared(path: str) -> bool:
     """Whether a path that another machine names is that of a file which heads copy."""
     parts = path.split("/")
@@ -194,11 +196,11 @@ class SharedFiles:
             path = waiting.pop()
             if not is_shared(path):
                 continue
-            place = self._data_dir / path
+            place = f"{self._data_dir}/{path}"
             try:
-                facts = place.lstat()
+                facts = os.lstat(place)
                 if stat.S_ISDIR(facts.st_mode):
-                    below = [f"{path}/{one.name}" for one in place.iterdir()]
+                    below = [f"{path}/{one.name}" for one in Path(place).iterdir()]
                     waiting += sorted(below, key=_order_of_reading, reverse=True)
                 elif stat.S_ISREG(facts.st_mode):
                     yield path, facts

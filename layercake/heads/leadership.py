@@ -24,7 +24,9 @@ TTL_S = 5
 MARGIN_S = 1.5
 """So long before that it stops power actions: a member of etcd that was cut off may have renewed
 the lease for about a second (its election timeout), and clocks run at different speeds."""
-RENEW_S = 1.0
+RENEW_S = TTL_S / 3
+"""As etcd's own clients do: two more may fail before the lease ends. The less often, the less of a
+lease is left on average when its head ends, and the sooner another one leads."""
 AGAIN_S = 0.2
 
 

@@ -32,7 +32,7 @@ from layercake.kraken.errors import LayercakeError
 
 log = logging.getLogger("layercake.heads")
 ROLE_S = 0.5
-LEADS_S = 1.0
+LEADS_S = 2.0
 STOP_S = 3.0
 T = TypeVar("T")
 

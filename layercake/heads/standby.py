@@ -238,16 +238,20 @@ async def keep_saying(
 ) -> None:
     """Says again and again what there is to say of this head, until it is cancelled."""
     lease = 0
+    renewed = 0.0
     seen = 0
     while True:
         try:
-            if not lease or not await shared.store.keep_alive(lease):
-                lease = await shared.store.grant(SAID_S)
+            if not lease or boottime() - renewed >= SAID_S / 3:
+                if not lease or not await shared.store.keep_alive(lease):
+                    lease = await shared.store.grant(SAID_S)
+                renewed = boottime()
             asked = seen
             seen = 0  # what is not answered may be there
             seen, other = await shared.publish(head, msgspec.json.encode(about()), lease, asked)
             namesake.notice(other)
         except LayercakeError as error:  # the lease goes on: the store may be full
+            renewed = 0.0  # or it is gone
             log.warning("cannot tell the other heads: %s", error)
         except Exception:
             lease = 0

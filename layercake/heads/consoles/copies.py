@@ -39,6 +39,8 @@ CHANGED = "/head/v1/consoles"
 PIECES = "/head/v1/consoles/pieces"
 TURN_S = 0.4
 """After so long it is asked again what has changed, which comes first."""
+QUIET_S = 0.8
+"""The same while nothing changes."""
 BUSY_S = 0.05
 ASKED_S = 30.0
 RETRY_S = 2.0
@@ -64,6 +66,7 @@ class ConsoleCopies:
         self._since = ""
         self._pending: dict[str, bool] = {}
         self._recent: dict[str, float] = {}
+        self._rests_s = TURN_S
         self.complete_at = 0.0
         """When this head had all that the leader had written by then."""
         self.trouble = ""
@@ -93,7 +96,7 @@ class ConsoleCopies:
             while leader() == url:
                 await self._turn(client, tls, url)
                 self.trouble = ""
-                await asyncio.sleep(BUSY_S if self._pending else TURN_S)
+                await asyncio.sleep(self._rests_s)
 
     async def _turn(self, client: aiohttp.ClientSession, tls: ssl.SSLContext, url: str) -> None:
         """Asks what has changed, and takes that first; then what else there is to take."""
@@ -104,6 +107,7 @@ class ConsoleCopies:
         async with asyncio.timeout(ASKED_S), asked as answer:
             found = msgspec.msgpack.decode(await content_of(answer, _LIST_BYTES), type=Changed)
         names = [name for name in found.names if node_of(files_of(name)[0])]
+        self._rests_s = TURN_S if names else QUIET_S
         if found.all and names:
             await asyncio.to_thread(self._remove_others, names)
         changed = {name: found.all or self._pending.get(name, False) for name in names}
@@ -113,7 +117,9 @@ class ConsoleCopies:
         ends = clock() + TURN_S
         while self._pending and clock() < ends:
             await self._take_some(client, tls, url)
-        if not self._pending:
+        if self._pending:
+            self._rests_s = BUSY_S
+        else:
             self.complete_at = began
 
     async def _take_some(
