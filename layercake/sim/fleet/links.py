@@ -122,21 +122,23 @@ class Links:
 
     async def _serve(self) -> None:
         """One of the pool: carries out requests one after the other, on a connection that is opened
-        again when it was lost."""
+        again when it was lost: at once if it was an idle one, as a real agent does."""
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         while True:
             agent, line, body = await self._next()
+            was_idle = streams is not None
             try:
                 if streams is None:
                     async with self._opening:
                         streams = await self._open(agent.owner.identity.ip)
                 await self._carry_out(streams, agent, line, body)
-            except (OSError, EOFError, OperationFailed):
+            except (OSError, EOFError, OperationFailed) as error:
                 self.troubles += 1
                 if streams is not None:
                     streams[1].close()
                 streams = None
-                await asyncio.sleep(_AGAIN_S)
+                if not was_idle or isinstance(error, OperationFailed):
+                    await asyncio.sleep(_AGAIN_S)
                 self.queue_request(agent, line, body)
             except asyncio.CancelledError:
                 if streams is not None:
