@@ -127,6 +127,17 @@ async def test_what_consoles_say_is_on_the_follower_soon(heads: Heads) -> None:
     assert heads.follower.trouble == ""
 
 
+async def test_a_leader_whose_consoles_are_quiet_is_asked_less_often(heads: Heads) -> None:
+    heads.write_line("n1", "before it followed")
+    async with following(heads):
+        await until(heads.same)
+        asked = heads.asked
+        await until(lambda: heads.asked > asked)
+        began = time.monotonic()
+        await until(lambda: heads.asked > asked + 2)
+    assert time.monotonic() - began > 3 * copies.TURN_S
+
+
 async def test_logs_are_rotated_there_as_here(heads: Heads) -> None:
     async with following(heads):
         for number in range(600):

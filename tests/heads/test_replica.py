@@ -15,6 +15,7 @@ import pytest
 
 from layercake.fleet.persistence import changes, schema
 from layercake.heads import etcd
+from layercake.heads import standby as following
 from layercake.heads.etcd import Answer, Etcd, StoreAway
 from layercake.heads.log import PART_BYTES, Leader, LogState, Seal, SharedLog, Snapshot, Term
 from layercake.heads.replica import Ahead, Replica, whole
@@ -473,3 +474,30 @@ async def test_two_machines_that_say_that_they_are_one_head_are_found(shared: Sh
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_what_a_head_says_is_there_again_after_its_lease_was_lost(
+    shared: SharedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that was put back has no leases of now. It is not renewed each time, so it is seen
+    where it is used."""
+    monkeypatch.setattr(following, "SAID_S", 3000)
+    leases: list[int] = []
+    grant = shared.store.grant
+
+    async def noted(seconds: int) -> int:
+        leases.append(await grant(seconds))
+        return leases[-1]
+
+    monkeypatch.setattr(shared.store, "grant", noted)
+    says = HeadSays("head1", "", "1", False, 7, "", 0.0)
+    saying = asyncio.create_task(keep_saying(shared, "head1", lambda: says, Namesake()))
+    async with asyncio.timeout(60):
+        while not await shared.published():
+            await asyncio.sleep(0.05)
+        await shared.store.revoke(leases[0])
+        while not await shared.published():
+            await asyncio.sleep(0.05)
+    assert len(leases) == 2
+    saying.cancel()
+    await asyncio.gather(saying, return_exceptions=True)
