@@ -23,7 +23,7 @@ from layercake.heads.consoles.copies import ConsoleCopies
 from layercake.heads.copying import FileCopies, HeadLink, keep_files
 from layercake.heads.etcd import Etcd, MemberStatus
 from layercake.heads.leadership import Leadership, PowerLease, Won
-from layercake.heads.log import Leader, SharedLog
+from layercake.heads.log import Leader, Overview, SharedLog
 from layercake.heads.settings import ENDPOINTS, HeadsSettings, read_seal, store_endpoints, store_tls
 from layercake.heads.standby import HeadSays, Namesake, Standby, heads_in, keep_saying
 from layercake.heads.store_loop import StoreLoop
@@ -103,6 +103,7 @@ class SharedSite:
         self.give_up_addresses: Callable[[], None] = lambda: None
         """Called, in the store's loop, as it leads no more, and before another one can."""
         self._whole = WholeCopies(self._shared, database, lambda: bool(self.lost))
+        self._overview: tuple[float, Overview] | None = None
         self.lost = ""
         """Why it leads no more; "" while it does."""
 
@@ -285,7 +286,7 @@ class SharedSite:
         others."""
         while not self.lost:
             with contextlib.suppress(LayercakeError):
-                found = await self._shared.overview()
+                found = await self._seen(0.0)
                 heads = heads_in(found.published)
                 if self.leadership is None:
                     may_lead = self.name not in found.retired and await self.files.may_lead(heads)
@@ -369,12 +370,17 @@ class SharedSite:
         state = self.standby.state
         return state.leader if state else None
 
-    async def members(self) -> list[MemberStatus]:
-        """How the members of the store are."""
-        return self.upkeep.complete(await self._loop.do(self._etcd.statuses()))
+    async def _seen(self, age_s: float) -> Overview:
+        """What is told of the heads, as it was so many seconds ago at the earliest. Raises as
+        SharedLog.overview."""
+        if self._overview is None or boottime() - self._overview[0] >= age_s:
+            asked = boottime()
+            self._overview = (asked, await self._shared.overview())
+        return self._overview[1]
 
-    async def view(self) -> HeadsShown:
-        """How the heads and their store are, as far as that is known here."""
+    async def view(self, age_s: float = 0.0) -> HeadsShown:
+        """How the heads and their store are, as far as that is known here, as it was so many
+        seconds ago at the earliest."""
         trouble = ""
         epoch = 0
         leader = ""
@@ -382,7 +388,7 @@ class SharedSite:
         files = ""
         retired: list[str] = []
         try:
-            found = await self._loop.do(self._shared.overview())
+            found = await self._loop.do(self._seen(age_s))
             epoch = found.state.epoch
             leader = found.state.leader.head if found.state.leader else ""
             heads = heads_in(found.published)
@@ -398,7 +404,7 @@ class SharedSite:
             epoch=epoch,
             entry=max((one.entry for one in heads), default=0),
             heads=sorted(heads, key=lambda one: one.head),
-            members=await self.members(),
+            members=await self._loop.do(self.upkeep.statuses(age_s)),
             trouble=trouble,
             files=files,
             retired=retired,

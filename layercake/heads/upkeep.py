@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,21 +69,28 @@ class StoreUpkeep:
         self._counts: dict[str, list[tuple[float, int]]] = {}
         self._fsync_s: dict[str, float] = {}
         self._ends: dict[str, float] = {}
+        self._statuses: list[MemberStatus] = []
+        self._asked = -math.inf
         self.own_ends = 0.0
         """When the certificate ends by which this head asks the store, or its authority does
         (seconds since the epoch); 0.0 where there is none."""
         self.rooms_made = 0
         """How often a store that was full got room again."""
 
-    def complete(self, members: Sequence[MemberStatus]) -> list[MemberStatus]:
-        """The members with what was found out here of each."""
+    async def statuses(self, age_s: float = 0.0) -> list[MemberStatus]:
+        """The members, as they were so many seconds ago at the earliest, with what was found out
+        here of each."""
+        now = self._clock()
+        if now - self._asked >= age_s:
+            self._statuses = await self._store.statuses()
+            self._asked = now
         return [
             replace(
                 one,
                 fsync_s=self._fsync_s.get(one.endpoint, 0.0),
                 certificate_ends=self._ends.get(one.endpoint, 0.0),
             )
-            for one in members
+            for one in self._statuses
         ]
 
     def _is_due(self, what: str, seconds: float) -> bool:
@@ -110,7 +118,7 @@ class StoreUpkeep:
         """When the machine of the head that acts ends, and the leader of etcd does with it, an
         election comes first, and then the head's lease has its whole time anew. So another machine
         has that leader, if all members are well."""
-        there = self.complete(await self._store.statuses())
+        there = await self.statuses()
         own = next((one for one in there if one.endpoint == self._own and one.leader), None)
         if own is None or any(one.trouble or one.alarms for one in there):
             return

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from layercake.base.lease import Lease
-from layercake.heads.etcd import NO_SPACE, Etcd, StoreRefused, put_key
+from layercake.heads.etcd import NO_SPACE, Etcd, MemberStatus, StoreRefused, put_key
 from layercake.heads.member import Member
 from layercake.heads.settings import DIRECTORY, KEY, HeadsSettings
 from layercake.heads.site import SharedSite
@@ -177,9 +177,31 @@ async def test_a_disk_that_writes_slowly_is_seen(tmp_path: Path, slow: bool) -> 
             await store.transaction((), [put_key(b"/%d" % number, b"1")])
         clock.now += FSYNC_S
         await upkeep.look_after(acts=True)
-        (found,) = upkeep.complete(await store.statuses())
+        (found,) = await upkeep.statuses()
     finally:
         await store.close()
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(60)
     assert (found.fsync_s > 0.128) is slow and found.fsync_s > 0.0
+
+
+class _Counted(Etcd):
+    """A store that counts how often its members are asked how they are."""
+
+    def __init__(self) -> None:
+        super().__init__(["http://127.0.0.1:1"])
+        self.asked = 0
+
+    async def statuses(self) -> list[MemberStatus]:
+        self.asked += 1
+        return [MemberStatus("http://127.0.0.1:1", raft_index=self.asked)]
+
+
+async def test_members_are_asked_again_when_what_is_known_is_too_old(tmp_path: Path) -> None:
+    clock = FakeClock()
+    upkeep = StoreUpkeep(_Counted(), tmp_path, "", clock)
+    seen = []
+    for age_s, passes_s in ((5.0, 4.9), (5.0, 0.2), (5.0, 0.0), (0.0, 0.0), (5.0, 0.0)):
+        seen.append((await upkeep.statuses(age_s))[0].raft_index)
+        clock.now += passes_s
+    assert seen == [1, 1, 2, 3, 3]

@@ -29,7 +29,9 @@ EPOCH = "heads/epoch"
 RESTORED = 1 << 16
 """So many heads at most have begun to lead between a backup and its restore."""
 LOOK_S = 2.0
-"""Seconds between two looks: each asks every member of the store."""
+"""Seconds between two looks."""
+SEEN_S = 5.0
+"""What the store's upkeep has seen of heads and members in so many seconds is not asked again."""
 _FREE = "see that nobody else has it, or take it out of config.yaml and restart the heads"
 
 
@@ -159,7 +161,7 @@ class KnownHeads:
         while self.site is not None:
             try:
                 before = dict(self._known)
-                self.apply_view(await self.site.view())
+                self.apply_view(await self.site.view(SEEN_S))
                 if self.site.upkeep.rooms_made != self._rooms_made:
                     self._rooms_made = self.site.upkeep.rooms_made
                     text = "the store of the heads was full, and has room again"
