@@ -268,11 +268,20 @@ def _config(path: Path) -> dict[str, Any]:
     return config
 
 
+Happens = Callable[["Play"], Awaitable[None]]
+"""What happens in a simulation."""
+
+
 async def run(
-    options: Options, stop: asyncio.Event, screen: Screen, then: Callable[[Play], Awaitable[None]]
+    options: Options,
+    stop: asyncio.Event,
+    screen: Screen,
+    then: Happens,
+    first: Happens | None = None,
 ) -> None:
-    """Plays; `then` is what happens once the inventory is applied. Whatever comes, nothing is left
-    running, and no directory unless it is to be kept. Raises LayercakeError and OSError."""
+    """Plays; `then` is what happens once the inventory is applied, `first` before a head begins.
+    Whatever comes, nothing is left running, and no directory unless it is to be kept. Raises
+    LayercakeError and OSError."""
     namespace.set_up()
     raise_file_limit()
     path = Path(options.directory).absolute()
@@ -280,14 +289,17 @@ async def run(
     stays = "" if options.keep else ", which is removed at the end"
     screen.line(f"starting a head for simulated nodes in {path}{stays}")
     try:
-        await _play(build_play(options, screen), stop, then)
+        play = build_play(options, screen)
+        if first is not None:
+            await first(play)
+        await _play(play, stop, then)
     finally:
         if not options.keep:
             directory.remove(path)
         os.close(lock)
 
 
-async def _play(play: Play, stop: asyncio.Event, then: Callable[[Play], Awaitable[None]]) -> None:
+async def _play(play: Play, stop: asyncio.Event, then: Happens) -> None:
     try:
         await play.fleet.start()
         if play.members is not None:

@@ -1,8 +1,8 @@
 """How long a site is without a head when the machine of its leader ends. `python -m
 tests.bench.failover [--nodes 10000] [--rounds 50] [--handovers 17]`.
 
-Two heads, an etcd of three members (one beside each head, one as witness), simulated nodes, all
-joined, in a network namespace. At a random moment of its lease (TTL 5 s) the leader's machine ends:
+Two heads, an etcd of three members (one beside each head, one as witness), simulated nodes that have
+joined before (_joined.py), in a network namespace. At a random moment of its lease (TTL 5 s) the leader's machine ends:
 its processes and its member of etcd are killed with -9. `p50_s` and `p99_s` are from then until the
 other head has answered a DHCPDISCOVER, accepted a change, and had a command carried out by a node's
 agent, whichever was last; `power_p99_s` until its first power action has reached a BMC. Then the
@@ -33,6 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from layercake.agents.settings import SyncSettings
 from layercake.kraken.errors import LayercakeError
 from layercake.sim import namespace
 from layercake.sim.api import Api
@@ -42,14 +43,15 @@ from layercake.sim.site import SOCKET
 from pxe.packets import dhcp
 from pxe.packets.dhcp import DhcpPacket, MessageType
 from tests.bench._history import median, quantile
+from tests.bench._joined import prepare
 from tests.bench.engine import calibration
 
 LOOK_S = 0.05
 # How long one thing is waited for: the nodes of a large site take their time to join.
 LIMIT_S = 900.0
 LIMIT_NODE_S = 0.05
-BOOTING = 100
-"""One of so many nodes boots at a time, or 128: none of it is measured."""
+LARGE = 20_000
+"""Nodes of more than so many say HELLO half as often (sync.py)."""
 
 
 class Bench:
@@ -255,8 +257,7 @@ def stream(path: Path, where: str, body: Mapping[str, Any]) -> list[dict[str, An
 async def inside(nodes: int, rounds: int, handovers: int) -> dict[str, Any]:
     """In the namespace."""
     found: dict[str, Any] = {}
-    boots = max(128, nodes // BOOTING)
-    slots = ("site_boots", "network_boots", "site_power_ons")
+    hello_s = 10.0 if nodes > LARGE else SyncSettings().hello_s
     with tempfile.TemporaryDirectory(prefix="lcfo") as scratch:
         options = Options(
             directory=str(Path(scratch) / "sim"),
@@ -265,14 +266,14 @@ async def inside(nodes: int, rounds: int, handovers: int) -> dict[str, Any]:
             dhcp=True,
             firmware_s=1.0,
             kernel_s=1.0,
-            changes={f"guard.{name}": boots for name in slots},
+            changes={"sync.hello_s": hello_s, "sync.dead_s": 3 * hello_s},
         )
         (Path(scratch) / "sim").mkdir()
 
         async def then(play: Play) -> None:
             found.update(await Bench(play, rounds, handovers).run())
 
-        await run(options, asyncio.Event(), Screen(every_s=30.0), then)
+        await run(options, asyncio.Event(), Screen(every_s=30.0), then, prepare)
     return found
 
 
