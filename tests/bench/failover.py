@@ -40,6 +40,7 @@ from layercake.sim.api import Api
 from layercake.sim.play import Options, Play, run
 from layercake.sim.screen import Screen
 from layercake.sim.site import SOCKET
+from minos.agent.head_link.sync import LATELY_S
 from pxe.packets import dhcp
 from pxe.packets.dhcp import DhcpPacket, MessageType
 from tests.bench._history import median, quantile
@@ -50,6 +51,7 @@ LOOK_S = 0.05
 # How long one thing is waited for: the nodes of a large site take their time to join.
 LIMIT_S = 900.0
 LIMIT_NODE_S = 0.05
+SETTLES_S = 10.0
 LARGE = 20_000
 """Nodes of more than so many say HELLO half as often (sync.py)."""
 
@@ -148,9 +150,11 @@ class Bench:
     # -- what happens
 
     async def begin(self) -> None:
-        """All are there."""
+        """All are there, and nothing is new to them: who was told something lately asks a new
+        leader at once."""
         await self.until(lambda: self.converged(0))
         await self.until(lambda: self.follows(1))
+        await asyncio.sleep(LATELY_S + SETTLES_S)
 
     async def round(self, leader: int) -> int:
         """The leader's machine ends, and comes back; who leads then."""
