@@ -30,13 +30,14 @@ from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.variables import Layout
 from layercake.sim.fleet.agent import Facts
+from layercake.sim.fleet.machine import Phase
 from layercake.sim.play import Play
 
 SESSIONS = "sessions.json"
 KNOWN = {"power": "ON", "boot": "INIT", "run": "SYNC", "busy": "FREE", "image": "ACTIVE"}
 LOOK_S = 0.1
 AT_ONCE = 20
-ONE_S = 0.0005
+ONE_S = 0.0003
 """Agents begin one after the other, with so many seconds in between."""
 
 
@@ -78,6 +79,8 @@ async def prepare(play: Play) -> None:
     await process.communicate(play.simulated.text.encode())
     if process.returncode:
         raise SystemExit("the nodes could not be put into the database")
+    for machine in play.fleet.machines.values():
+        machine.phase = Phase.RUNNING
     joined = msgspec.json.decode((play.directory / SESSIONS).read_bytes(), type=Joined)
     _TASKS.append(asyncio.create_task(_begin(play, joined)))
 
