@@ -95,15 +95,21 @@ def test_what_is_forged_tells_no_epoch() -> None:
     assert epochs.highest == 4
 
 
-def test_all_heads_are_asked_about_a_second_after_one_has_fallen_silent() -> None:
-    timer, now, asked = HelloTimer(5.0, lambda: True), 100.0, list[tuple[float, bool]]()
+@pytest.mark.parametrize(("hello_s", "search_s"), [(1.0, 1.0), (5.0, 1.0), (10.0, 4.0)])
+def test_all_heads_are_asked_about_a_second_after_one_has_fallen_silent(
+    hello_s: float, search_s: float
+) -> None:
+    """Again about each second then, or less often where HELLOs are further apart: the site is
+    large."""
+    timer, now, asked = HelloTimer(hello_s, lambda: True), 100.0, list[tuple[float, bool]]()
     for _ in range(5):
         asked.append((now - 100.0, timer.searching(now)))
         timer.hello_sent(now, 0.5)
         now = timer.due
-    assert asked == [(0.0, False), (0.5, False), (1.0, True), (2.0, True), (3.0, True)]
+    searches = [(1.0 + number * search_s, True) for number in range(3)]
+    assert asked == [(0.0, False), (0.5, False), *searches]
     timer.answered(now, 0.0)
-    assert not timer.searching(now) and timer.due - now == 4.5
+    assert not timer.searching(now) and timer.due - now == pytest.approx(0.9 * hello_s)
 
 
 def test_changes_that_are_told_together_are_no_silence() -> None:
@@ -259,22 +265,23 @@ def test_images_of_a_head_are_fetched_from_each_of_them_and_others_from_where_th
 
 
 @pytest.mark.parametrize(
-    ("epoch", "revision", "quiet_s", "several", "waits_s"),
+    ("hello_s", "revision", "quiet_s", "several", "waits_s"),
     [
-        (datagram_epoch(5, 1), 9, LATELY_S, True, SPREAD_S / 2),
-        (datagram_epoch(5, 1), 8, LATELY_S, True, 0.0),  # what it was told last was not written
-        (datagram_epoch(5, 1), 9, LATELY_S - 1.0, True, 0.0),  # what it said last may not have been
-        (datagram_epoch(5, 1), 9, LATELY_S, False, 0.0),  # a head that is alone was started again
+        (5.0, 9, LATELY_S, True, SPREAD_S / 2),
+        (10.0, 9, LATELY_S, True, 4 * SPREAD_S / 2),  # the site is large
+        (5.0, 8, LATELY_S, True, 0.0),  # what it was told last was not written
+        (5.0, 9, LATELY_S - 1.0, True, 0.0),  # what it said last may not have been
+        (5.0, 9, LATELY_S, False, 0.0),  # a head that is alone was started again
     ],
 )
 def test_a_node_that_has_no_news_comes_to_another_head_when_others_have_come(
-    epoch: int, revision: int, quiet_s: float, several: bool, waits_s: float
+    hello_s: float, revision: int, quiet_s: float, several: bool, waits_s: float
 ) -> None:
-    take_over = TakeOver(lambda: several)
+    take_over = TakeOver(hello_s, lambda: several)
     now = 1000.0
     take_over.news(now)
     now += quiet_s
     assert not take_over.is_due(now)
-    take_over.begins(NewEpoch(epoch, revision), 9, now, 0.5)
+    take_over.begins(NewEpoch(datagram_epoch(5, 1), revision), 9, now, 0.5)
     assert waits_s == 0.0 or not take_over.is_due(now + waits_s - 0.1)
-    assert take_over.is_due(now + waits_s) and not take_over.is_due(now + 2 * SPREAD_S)
+    assert take_over.is_due(now + waits_s) and not take_over.is_due(now + 8 * SPREAD_S)

@@ -122,7 +122,7 @@ class Agent:
         self._facts = facts
         self._codec = SyncCodec(node, facts.session, facts.key, facts.epoch, facts.layout.digest)
         self._timer = HelloTimer(facts.hello_s, lambda: world.several)
-        self._take_over = TakeOver(lambda: world.several)
+        self._take_over = TakeOver(facts.hello_s, lambda: world.several)
         self.authorization = bearer(facts.key, node, facts.session)
         self.revision = self._newest = self._changes = 0
         self._pulling = False

@@ -37,6 +37,15 @@ SEARCH_S = 1.0
 LATELY_S = 20.0
 """Longer than it takes to find the head that acts instead of one that has ended."""
 SPREAD_S = 30.0
+HELLO_S = 5.0
+"""Where HELLOs are further apart than this, the site is large: see `crowd`."""
+
+
+def crowd(hello_s: float) -> float:
+    """So many times as long it takes until a node asks that nobody waits for. HELLOs of a hundred
+    thousand nodes are 10 s apart, and each of these nodes searches every 4 s instead of each: all
+    of them at once would keep the next head from those that are asked something."""
+    return max(1.0, (hello_s / HELLO_S) ** 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +70,11 @@ class TakeOver:
     """When to fetch and tell all anew from a head that acts in place of another one. The one before
     gave out its revisions in a range of its own (wire.first_revision), and what it knew it copied
     within a second: where nothing is new, and nothing was lately, ten thousand nodes need not come
-    at once, and do so in the next SPREAD_S. With a head that is alone, and was started again, no
-    node waits."""
+    at once, and do so in the next SPREAD_S, or later in a large site (`crowd`). With a head that is
+    alone, and was started again, no node waits."""
 
-    def __init__(self, several: Callable[[], bool]) -> None:
+    def __init__(self, hello_s: float, several: Callable[[], bool]) -> None:
+        self._spread_s = SPREAD_S * crowd(hello_s)
         self._several = several
         self.due = math.inf
         """When to do so."""
@@ -82,7 +92,7 @@ class TakeOver:
             and message.revision == newest
             and now - self._news_at >= LATELY_S
         )
-        self.due = now + SPREAD_S * jitter if waits else now
+        self.due = now + self._spread_s * jitter if waits else now
 
     def is_due(self, now: float) -> bool:
         """Whether it is time, which is said once."""
@@ -207,12 +217,13 @@ class HelloTimer:
 
     The period is jittered by a tenth, so that nodes which started together do not stay together.
     Where there are `several` heads, one that does not answer for SEARCH_AFTER_S is not waited for:
-    all of them are asked (`searching`), about every SEARCH_S.
+    all of them are asked (`searching`), about every SEARCH_S, or less often in a large site.
     """
 
     def __init__(self, period: float, several: Callable[[], bool] = lambda: False) -> None:
         self._period = period
         self._several = several
+        self._search_s = SEARCH_S * crowd(period)
         self._unanswered = 0
         self._since = 0.0
         self.due = 0.0
@@ -228,7 +239,7 @@ class HelloTimer:
         self._unanswered += 1
         if self._several():
             self.due = now + (
-                SEARCH_S * (0.75 + 0.5 * jitter) if self.searching(now) else RETRY_FIRST
+                self._search_s * (0.75 + 0.5 * jitter) if self.searching(now) else RETRY_FIRST
             )
             return
         wait = self._period * (0.9 + 0.2 * jitter)

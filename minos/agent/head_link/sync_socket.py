@@ -129,7 +129,7 @@ class SyncSocket:
         )
         self._timer = HelloTimer(session.hello_s, lambda: heads.several)
         self._newest = 0
-        self._take_over = TakeOver(lambda: heads.several)
+        self._take_over = TakeOver(session.hello_s, lambda: heads.several)
         self._handed_in = 0
         self.answered = False
         """Whether the head, as it runs now, has answered a HELLO of this agent."""
