@@ -43,9 +43,9 @@ HELLO_S = 5.0
 
 def crowd(hello_s: float) -> float:
     """So many times as long it takes until a node asks that nobody waits for. HELLOs of a hundred
-    thousand nodes are 10 s apart, and each of these nodes searches every 4 s instead of each: all
+    thousand nodes are 10 s apart, and each of these nodes searches every 8 s instead of each: all
     of them at once would keep the next head from those that are asked something."""
-    return max(1.0, (hello_s / HELLO_S) ** 2)
+    return max(1.0, (hello_s / HELLO_S) ** 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class HelloTimer:
     def __init__(self, period: float, several: Callable[[], bool] = lambda: False) -> None:
         self._period = period
         self._several = several
-        self._search_s = SEARCH_S * crowd(period)
+        self._search_s = min(SEARCH_S * crowd(period), max(period, SEARCH_S))
         self._unanswered = 0
         self._since = 0.0
         self.due = 0.0
