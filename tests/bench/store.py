@@ -10,10 +10,10 @@ by that of SQLite (aim: 2); `apply_cpu_ratio` is the same of the processor's sec
 on the machine change less. `lag_p99_ms` is from when the store has a change, before it is accepted,
 until the follower's copy has it (aim: 250), of changes at random moments, about 20 a second.
 
-Then N simulated nodes are all joined and at rest, with one head and with two: `one_rest_core` and
-`leader_rest_core` are the share of a core that the head takes, `services` without, over `--rest`
-seconds; `rest_ratio` is the second by the first (aim: 1.2). 0 leaves that out. All times are wall
-times: see `calibration_s`. The last line is one JSON object.
+Then N simulated nodes that have joined before (_joined.py) are at rest, with one head and with two:
+`one_rest_core` and `leader_rest_core` are the share of a core that the head takes, `services`
+without, over `--rest` seconds; `rest_ratio` is the second by the first (aim: 1.2). 0 leaves that
+out. All times are wall times: see `calibration_s`. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ from layercake.sim.screen import Screen
 from layercake.sim.show import Meter
 from layercake.sim.site import SOCKET
 from tests.bench._history import median, quantile
+from tests.bench._joined import prepare
 from tests.bench.engine import calibration
 from tests.bench.plan import ADDRESS, inventory
 from tests.support.operations import Operations
@@ -66,7 +67,7 @@ AT_ONCE = 16
 APPLIES = 3
 PAUSE_S = 0.05
 LOOK_S = 0.001
-RESTS_S = 20.0
+RESTS_S = 60.0
 SETTLE_S = 600.0
 REACHED = SiteHead(
     name="bench",
@@ -291,7 +292,7 @@ async def at_rest(nodes: int, heads: int, seconds: float) -> float:
         options = Options(
             directory=str(place), nodes=nodes, heads=heads, firmware_s=1.0, kernel_s=1.0
         )
-        await play(options, asyncio.Event(), Screen(every_s=30.0), then)
+        await play(options, asyncio.Event(), Screen(every_s=30.0), then, prepare)
     return shares[0]
 
 
