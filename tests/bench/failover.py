@@ -208,6 +208,7 @@ class Bench:
             self.until(lambda: self.discovers(other)), self.until(lambda: self.changes(other))
         )
         self.handovers.append(time.monotonic() - began)
+        print(f"  handed over in {self.handovers[-1]:.2f}", file=sys.stderr)
         await self.until(lambda: self.follows(leader))
         await self.until(lambda: self.converged(other))
         return other
