@@ -19,12 +19,13 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from layercake.agents.hello.repeated import RepeatedHello
-from layercake.agents.hello.sockets import SyncSockets
+from layercake.agents.repeated_hello import RepeatedHello
 from layercake.agents.settings import SyncSettings
 from layercake.agents.throttle import PullThrottle
 from layercake.base.clock import Clock
+from layercake.base.datagrams import DatagramServer
 from layercake.fleet import events
 from layercake.fleet.engine import Engine
 from layercake.fleet.site_heads import SiteHeads
@@ -50,6 +51,9 @@ from layercake.kraken.wire import (
 log = logging.getLogger("layercake.sync")
 COUNTED = ("hello", "challenged", "refused", "layout", "deaf", "unsent")
 """What is counted of datagrams."""
+_DRAIN = 32  # datagrams at a stretch: each may set off much
+# at 2,000 HELLOs a second: half of the processor that a turn of the loop for each few takes
+_GATHER_S = 0.008
 # turns of reading that surely empty the socket of a busy head
 _QUEUED = 1024
 _CALLED = 50
@@ -115,11 +119,16 @@ class Sync:
         self._alive = table.alive
         self._values = {v.name: v.values for v in table.variables}
         self._of_nodes = tuple(table.of_nodes - {"run"})
-        self._waited_for: set[bytes] = set()
-        """Nodes that were told of something, and have not spoken since."""
-        self._sockets = SyncSockets(
-            addresses, self._datagram_received, self._waited_for.__contains__, clock
-        )
+        self._servers = [
+            DatagramServer(
+                partial(self._datagram_received, number),
+                at_once=_DRAIN,
+                gather_s=_GATHER_S,
+                failed=self._failed,
+                clock=clock,
+            )
+            for number in range(len(addresses))
+        ]
         self._heard_by: dict[int, int] = {}  # session -> which of them, where it is not the first
         self._guards: dict[int, ReplayGuard] = {}
         self._numbers = itertools.count(1)  # of DESIRED; a node's guard begins anew with each epoch
@@ -137,21 +146,31 @@ class Sync:
 
     def open(self) -> None:
         """Binds a socket to each of the head's addresses and reads them from the running event
-        loop. Raises OSError."""
-        self._sockets.open(self.timers.port)
+        loop."""
+        for server, address in zip(self._servers, self._addresses, strict=True):
+            server.open((address, self.port or self.timers.port))
 
     def close(self) -> None:
         """Closes the sockets."""
-        self._sockets.close()
+        for server in self._servers:
+            server.close()
 
     def read(self) -> bool:
         """Reads some of what has arrived. Says whether there may be more."""
-        return self._sockets.read()
+        more = False
+        for server in self._servers:
+            more = server.read() or more
+        return more
 
     @property
     def port(self) -> int:
         """The UDP port in use, 0 while the sockets are closed."""
-        return self._sockets.port
+        first = self._servers[0].socket
+        return int(first.getsockname()[1]) if first is not None else 0
+
+    @staticmethod
+    def _failed(error: OSError) -> None:
+        log.warning("cannot read the sync socket: %s", error)
 
     def _datagram_received(self, server: int, data: bytes, address: tuple[str, int]) -> None:
         try:
@@ -183,7 +202,6 @@ class Sync:
         if not self._guards.setdefault(number, ReplayGuard()).accept(datagram.sequence):
             raise WireError("cannot take a datagram: its sequence number was used before")
         self._remember(record, data, server, self._hello(record, datagram, address))
-        self._waited_for.discard(node)
 
     def _challenge(
         self, record: Record, datagram: Datagram, address: tuple[str, int], server: int
@@ -301,10 +319,6 @@ class Sync:
     def push(self, record: Record) -> None:
         """Tells a node at once that its desired state has changed. A lost datagram is made good by
         its next HELLO."""
-        self._waited_for.add(uuid.UUID(record.node.id).bytes)
-        self._call(record)
-
-    def _call(self, record: Record) -> None:
         if record.session is not None and record.address is not None:
             self._send(record, Kind.DESIRED, record.address)
 
@@ -317,7 +331,7 @@ class Sync:
             if number % _CALLED == 0:
                 await asyncio.sleep(_CALL_S)
             if record.last_seen is None:
-                self._call(record)
+                self.push(record)
 
     def suspect(self, record: Record, why: Loss) -> None:
         """Something speaks against a node being alive: asks it, and gives it `probe_s` to
@@ -377,9 +391,7 @@ class Sync:
 
     def forget(self, record: Record) -> None:
         """Drops what is kept of a node that is gone or has joined anew."""
-        node = uuid.UUID(record.node.id).bytes
-        self._repeated.pop(node, None)
-        self._waited_for.discard(node)
+        self._repeated.pop(uuid.UUID(record.node.id).bytes, None)
         self._asked.pop(record.node.id, None)
         self._suspects.pop(record.node.id, None)
         if record.session is not None:
@@ -397,7 +409,7 @@ class Sync:
         timers = self.timers
         deaf = now - self._scanned
         self._scanned = now
-        if max(deaf, self._sockets.behind_s) > timers.dead_s / 3:
+        if max(deaf, *(server.behind_s for server in self._servers)) > timers.dead_s / 3:
             self._listening_since = now
             self.counters["deaf"] += 1
         if now - self._listening_since < timers.dead_s:
@@ -478,7 +490,7 @@ class Sync:
         return self._addresses.index(own) if own in self._addresses else 0
 
     def _send_to(self, record: Record, data: bytes, server: int, address: tuple[str, int]) -> None:
-        sock = self._sockets.socket(server)
+        sock = self._servers[server].socket
         if sock is None:
             return
         try:

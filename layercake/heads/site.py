@@ -286,7 +286,7 @@ class SharedSite:
         others."""
         while not self.lost:
             with contextlib.suppress(LayercakeError):
-                found = await self._recent_overview(0.0)
+                found = await self._seen(0.0)
                 heads = heads_in(found.published)
                 if self.leadership is None:
                     may_lead = self.name not in found.retired and await self.files.may_lead(heads)
@@ -370,7 +370,7 @@ class SharedSite:
         state = self.standby.state
         return state.leader if state else None
 
-    async def _recent_overview(self, age_s: float) -> Overview:
+    async def _seen(self, age_s: float) -> Overview:
         """What is told of the heads, as it was so many seconds ago at the earliest. Raises as
         SharedLog.overview."""
         if self._overview is None or boottime() - self._overview[0] >= age_s:
@@ -388,7 +388,7 @@ class SharedSite:
         files = ""
         retired: list[str] = []
         try:
-            found = await self._loop.do(self._recent_overview(age_s))
+            found = await self._loop.do(self._seen(age_s))
             epoch = found.state.epoch
             leader = found.state.leader.head if found.state.leader else ""
             heads = heads_in(found.published)
