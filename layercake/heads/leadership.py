@@ -24,9 +24,9 @@ TTL_S = 5
 MARGIN_S = 1.5
 """So long before that it stops power actions: a member of etcd that was cut off may have renewed
 the lease for about a second (its election timeout), and clocks run at different speeds."""
-RENEW_S = TTL_S / 3
-"""As etcd's own clients do: two more may fail before the lease ends. The less often, the less of a
-lease is left on average when its head ends, and the sooner another one leads."""
+RENEW_S = 1.2
+"""The less often, the less of a lease is left on average when its head ends, and the sooner another
+one leads. A member that hangs takes etcd.CALL_S of it, and this head may act all the while."""
 AGAIN_S = 0.2
 
 
@@ -133,7 +133,7 @@ class Leadership:
                 self.trouble = f"{type(error).__name__}: {error}"
                 await asyncio.sleep(AGAIN_S)
                 continue
-            await asyncio.sleep(RENEW_S)
+            await asyncio.sleep(asked + RENEW_S - boottime())
 
     async def _lead_again(self) -> None:
         """The lease has ended. If nobody else has begun to lead, this head goes on."""

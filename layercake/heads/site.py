@@ -142,6 +142,7 @@ class SharedSite:
         return first
 
     async def _begin_to_lead(self, won: Won, lost: Callable[[str], None]) -> Leadership:
+        self._overview = None  # another head led then
         leadership = Leadership(self._shared, self._me, won, self._power, lost)
         self._keeping = asyncio.ensure_future(leadership.keep_lease())
         return leadership
@@ -286,7 +287,7 @@ class SharedSite:
         others."""
         while not self.lost:
             with contextlib.suppress(LayercakeError):
-                found = await self._seen(0.0)
+                found = await self._recent_overview(0.0)
                 heads = heads_in(found.published)
                 if self.leadership is None:
                     may_lead = self.name not in found.retired and await self.files.may_lead(heads)
@@ -370,7 +371,7 @@ class SharedSite:
         state = self.standby.state
         return state.leader if state else None
 
-    async def _seen(self, age_s: float) -> Overview:
+    async def _recent_overview(self, age_s: float) -> Overview:
         """What is told of the heads, as it was so many seconds ago at the earliest. Raises as
         SharedLog.overview."""
         if self._overview is None or boottime() - self._overview[0] >= age_s:
@@ -388,7 +389,7 @@ class SharedSite:
         files = ""
         retired: list[str] = []
         try:
-            found = await self._loop.do(self._seen(age_s))
+            found = await self._loop.do(self._recent_overview(age_s))
             epoch = found.state.epoch
             leader = found.state.leader.head if found.state.leader else ""
             heads = heads_in(found.published)

@@ -82,10 +82,13 @@ async def prepare(play: Play) -> None:
     for machine in play.fleet.machines.values():
         machine.phase = Phase.RUNNING
     joined = msgspec.json.decode((play.directory / SESSIONS).read_bytes(), type=Joined)
-    _TASKS.append(asyncio.create_task(_begin(play, joined)))
+    task = asyncio.create_task(_begin(play, joined))
+    task.add_done_callback(lambda done: None if done.cancelled() else done.result())
+    _TASKS.append(task)
 
 
 _TASKS: list[asyncio.Task[None]] = []
+"""What begins agents: a task that nobody keeps hold of may be collected."""
 
 
 async def _begin(play: Play, joined: Joined) -> None:

@@ -48,12 +48,12 @@ from tests.bench._joined import prepare
 from tests.bench.engine import calibration
 
 LOOK_S = 0.05
-# How long one thing is waited for: the nodes of a large site take their time to join.
+# How long one thing is waited for, and for each node: a large site takes its time to settle.
 LIMIT_S = 900.0
 LIMIT_NODE_S = 0.05
 SETTLES_S = 10.0
 LARGE = 20_000
-"""Nodes of more than so many say HELLO half as often (sync.py)."""
+"""Nodes of more than so many say HELLO half as often."""
 
 
 class Bench:

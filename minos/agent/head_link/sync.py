@@ -37,15 +37,19 @@ SEARCH_S = 1.0
 LATELY_S = 20.0
 """Longer than it takes to find the head that acts instead of one that has ended."""
 SPREAD_S = 30.0
+SEARCHES = 3
+"""So many times it is searched soon, whatever the size of the site: it may have been a moment."""
 HELLO_S = 5.0
 """Where HELLOs are further apart than this, the site is large: see `crowd`."""
+MOST_CROWD = 8.0
 
 
 def crowd(hello_s: float) -> float:
-    """So many times as long it takes until a node asks that nobody waits for. HELLOs of a hundred
-    thousand nodes are 10 s apart, and each of these nodes searches every 8 s instead of each: all
-    of them at once would keep the next head from those that are asked something."""
-    return max(1.0, (hello_s / HELLO_S) ** 3)
+    """How many times longer a node of a large site waits, when nobody waits for it, before it asks
+    a head again. HELLOs of a hundred thousand nodes are 10 s apart, and such a node searches every
+    8 s instead of every second: all of them at once would keep the next head from those that are
+    asked something."""
+    return min(max(1.0, hello_s / HELLO_S) ** 3, MOST_CROWD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +221,15 @@ class HelloTimer:
 
     The period is jittered by a tenth, so that nodes which started together do not stay together.
     Where there are `several` heads, one that does not answer for SEARCH_AFTER_S is not waited for:
-    all of them are asked (`searching`), about every SEARCH_S, or less often in a large site.
+    all of them are asked (`searching`), about every SEARCH_S, and in a large site less often after
+    SEARCHES times.
     """
 
     def __init__(self, period: float, several: Callable[[], bool] = lambda: False) -> None:
         self._period = period
         self._several = several
-        self._search_s = min(SEARCH_S * crowd(period), max(period, SEARCH_S))
+        self._search_s = SEARCH_S * crowd(period)
+        self._searches = 0
         self._unanswered = 0
         self._since = 0.0
         self.due = 0.0
@@ -237,10 +243,13 @@ class HelloTimer:
         if not self._unanswered:
             self._since = now
         self._unanswered += 1
+        if self.searching(now):
+            search_s = SEARCH_S if self._searches < SEARCHES else self._search_s
+            self._searches += 1
+            self.due = now + search_s * (0.75 + 0.5 * jitter)
+            return
         if self._several():
-            self.due = now + (
-                self._search_s * (0.75 + 0.5 * jitter) if self.searching(now) else RETRY_FIRST
-            )
+            self.due = now + RETRY_FIRST
             return
         wait = self._period * (0.9 + 0.2 * jitter)
         retry = backoff(self._unanswered, RETRY_FIRST, wait * 2 + RETRY_MAX)
@@ -254,4 +263,5 @@ class HelloTimer:
         """The head has answered."""
         if self._unanswered:
             self._unanswered = 0
+            self._searches = 0
             self.due = now + self._period * (0.9 + 0.2 * jitter)
