@@ -359,7 +359,7 @@ class Sync:
         """Finds out whether a node speaks: calls `answer` with True when it does, with False when
         nothing comes in `probe_s`. What it said before it was asked, and a busy head has not read
         yet, is no answer."""
-        self._sockets.hear(node_bytes(record))
+        self._sockets.handle_pending(node_bytes(record))
         self._waited_for.add(node_bytes(record))
         self._asked[record.node.id] = _Asked(self._clock(), answer)
         if record.address is not None:

@@ -1,9 +1,10 @@
 """How long a site is without a head when the machine of its leader ends. `python -m
 tests.bench.failover [--nodes 10000] [--rounds 50] [--handovers 17]`.
 
-Two heads, an etcd of three members (one beside each head, one as witness), simulated nodes that have
-joined before (_joined.py), in a network namespace. At a random moment of its lease (TTL 5 s) the leader's machine ends:
-its processes and its member of etcd are killed with -9. `p50_s` and `p99_s` are from then until the
+Two heads, an etcd of three members (one beside each head, one as witness), simulated nodes that
+have joined before (_joined.py), in a network namespace. At a random moment of its lease (TTL 5 s)
+the leader's machine ends: its processes and its member of etcd are killed with -9.
+`p50_s` and `p99_s` are from then until the
 other head has answered a DHCPDISCOVER, accepted a change, and had a command carried out by a node's
 agent, whichever was last; `power_p99_s` until its first power action has reached a BMC. Then the
 killed machine comes back, and follows. `handover_p99_s` is the same as the first figure for a

@@ -119,5 +119,5 @@ async def test_what_a_node_has_said_until_now_is_handled_before_those_of_others(
 ) -> None:
     nodes.overwhelm()
     monkeypatch.setattr(sockets, "LATE_SLICE_S", 0.0)
-    nodes.sockets.hear(b"b" * 16)
+    nodes.sockets.handle_pending(b"b" * 16)
     assert nodes.taken == ["b1"]

@@ -103,7 +103,9 @@ def test_all_heads_are_asked_about_a_second_after_one_has_fallen_silent(
 ) -> None:
     """Again about each second then, and after three times less often where HELLOs are further
     apart: the site is large."""
-    timer, now, asked = HelloTimer(hello_s, lambda: True), 100.0, list[tuple[float, bool]]()
+    timer = HelloTimer(hello_s, lambda: True)
+    now = 100.0
+    asked: list[tuple[float, bool]] = []
     for _ in range(7):
         asked.append((now - 100.0, timer.searching(now)))
         timer.hello_sent(now, 0.5)

@@ -111,7 +111,7 @@ class SyncSockets:
         self._handle_some()
         return any(more) or self._backlog
 
-    def hear(self, node: bytes) -> None:
+    def handle_pending(self, node: bytes) -> None:
         """Handles what has come of this node until now."""
         for number in range(len(self.servers)):
             for _ in range(_QUEUED):
@@ -159,14 +159,15 @@ class SyncSockets:
         if not self._backlog:
             self._behind_since = self._clock()
         node = data[NODE]
+        newest = Kept(server, data, source)
         before = self._first.pop(node, None) or self._last.get(node)
         if before is not None and before.data[FRESH] > data[FRESH]:
-            server, data, source = before
+            newest = before
         if turn is Turn.FIRST:
             self._last.pop(node, None)
-            self._first[node] = Kept(server, data, source)
+            self._first[node] = newest
         else:
-            self._last[node] = Kept(server, data, source)
+            self._last[node] = newest
 
     def _handle_some(self) -> None:
         """Handles those that are waited for, and then the others, for a stretch of time."""
