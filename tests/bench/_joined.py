@@ -15,6 +15,7 @@ import contextlib
 import http.client
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,11 @@ class Joined(msgspec.Struct):
     layout: Any
     hello_s: float
 
+    def facts(self, name: str) -> Facts:
+        """What a node's join gave."""
+        number, key = self.sessions[name]
+        return Facts(number, key, self.epoch, Layout.from_wire(self.layout), self.hello_s)
+
 
 async def make(directory: Path, inventory: str) -> None:
     """The head before."""
@@ -66,14 +72,20 @@ async def make(directory: Path, inventory: str) -> None:
         head.engine.post(record, Discovered(KNOWN, "put there"))
         sessions[record.name] = (number, key)
     layout = head.table.default_planner.layout.to_wire()
-    joined = Joined(sessions, head.store.epoch, layout, head.settings.sync.hello_s)
-    (directory / SESSIONS).write_bytes(msgspec.json.encode(joined))
+    known = Joined(sessions, head.store.epoch, layout, head.settings.sync.hello_s)
+    (directory / SESSIONS).write_bytes(msgspec.json.encode(known))
     await head.part(Guard).stop()
     await head.database.close(head.store)
 
 
-async def prepare(play: Play) -> None:
-    """Has the nodes of a simulation joined before its first head begins. Raises SystemExit."""
+def joined(play: Play) -> Joined:
+    """Who has joined, of a simulation that is prepared."""
+    return msgspec.json.decode((play.directory / SESSIONS).read_bytes(), type=Joined)
+
+
+async def prepare(play: Play, apart: Collection[str] = ()) -> None:
+    """Has the nodes of a simulation joined before its first head begins; the agents of some are
+    played `apart`, by others. Raises SystemExit."""
     words = [sys.executable, "-m", "tests.bench._joined", str(play.directory)]
     process = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.PIPE)
     await process.communicate(play.simulated.text.encode())
@@ -81,8 +93,7 @@ async def prepare(play: Play) -> None:
         raise SystemExit("the nodes could not be put into the database")
     for machine in play.fleet.machines.values():
         machine.phase = Phase.RUNNING
-    joined = msgspec.json.decode((play.directory / SESSIONS).read_bytes(), type=Joined)
-    task = asyncio.create_task(_begin(play, joined))
+    task = asyncio.create_task(_begin(play, apart))
     task.add_done_callback(lambda done: None if done.cancelled() else done.result())
     _TASKS.append(task)
 
@@ -91,7 +102,7 @@ _TASKS: list[asyncio.Task[None]] = []
 """What begins agents: a task that nobody keeps hold of may be collected."""
 
 
-async def _begin(play: Play, joined: Joined) -> None:
+async def _begin(play: Play, apart: Collection[str]) -> None:
     """Begins the agents when the head serves."""
     served = False
     while not served:
@@ -99,9 +110,11 @@ async def _begin(play: Play, joined: Joined) -> None:
         with contextlib.suppress(LayercakeError, OSError, http.client.HTTPException):
             await asyncio.to_thread(play.head.api.request, "GET", "/v1/status")
             served = True
-    layout = Layout.from_wire(joined.layout)
-    for count, (name, (number, key)) in enumerate(joined.sessions.items()):
-        play.fleet.attach(name, Facts(number, key, joined.epoch, layout, joined.hello_s))
+    known = joined(play)
+    layout = Layout.from_wire(known.layout)
+    for count, (name, (number, key)) in enumerate(known.sessions.items()):
+        if name not in apart:
+            play.fleet.attach(name, Facts(number, key, known.epoch, layout, known.hello_s))
         if count % AT_ONCE == 0:
             await asyncio.sleep(AT_ONCE * ONE_S)
 

@@ -6,7 +6,7 @@ have joined before (_joined.py), in a network namespace. At a random moment of i
 the leader's machine ends: its processes and its member of etcd are killed with -9.
 `p50_s` and `p99_s` are from then until the
 other head has answered a DHCPDISCOVER, accepted a change, and had a command carried out by a node's
-agent, whichever was last; `power_p99_s` until its first power action has reached a BMC. Then the
+agent, whichever was last (_probes.py); `power_p99_s` until its first power action has reached a BMC. Then the
 killed machine comes back, and follows. `handover_p99_s` is the same as the first figure for a
 hand-over that a person asks for, without the command, to a head that is ready (`layercake heads`)
 while all nodes are well. `boot_s` and so on are medians of the parts.
@@ -24,13 +24,12 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +41,17 @@ from layercake.sim.play import Options, Play, run
 from layercake.sim.screen import Screen
 from layercake.sim.site import SOCKET
 from minos.agent.head_link.sync import LATELY_S
-from pxe.packets import dhcp
-from pxe.packets.dhcp import DhcpPacket, MessageType
 from tests.bench._history import median, quantile
-from tests.bench._joined import prepare
+from tests.bench._joined import joined, prepare
+from tests.bench._probes import CHANGE, COMMAND, DHCP, LOOK_S, Probes, Watched, until
 from tests.bench.engine import calibration
 
-LOOK_S = 0.05
 # How long one thing is waited for, and for each node: a large site takes its time to settle.
 LIMIT_S = 900.0
 LIMIT_NODE_S = 0.05
 SETTLES_S = 10.0
+COMMANDED = 1
+"""The number of the node that is commanded, which is played apart."""
 LARGE = 20_000
 """Nodes of more than so many say HELLO half as often."""
 
@@ -67,29 +66,40 @@ class Bench:
         self._heads = [play.head, *play.others]
         directory = play.directory
         self._apis = [Api(directory / SOCKET), Api(directory / "head2" / SOCKET)]
-        address = play.settings.address
-        first, _, last = address.rpartition(".")
-        self._addresses = [address, f"{first}.{int(last) + 2}"]
-        self._relay = f"{first}.{int(last) + 9}"
         self._random = random.Random(20261127)
         self._limit_s = LIMIT_S + LIMIT_NODE_S * len(play.fleet.machines)
+        self._probes = Probes(self._watched())
         self.parts: dict[str, list[float]] = {}
         self.totals: list[float] = []
         self.powers: list[float] = []
         self.handovers: list[float] = []
 
+    def _watched(self) -> Watched:
+        """What the probes ask."""
+        play = self._play
+        address = play.settings.address
+        first, _, last = address.rpartition(".")
+        machines = play.fleet.machines
+        return Watched(
+            head=replace(play.fleet.head, bmcs=None, dhcp=0),
+            sockets=[play.directory / SOCKET, play.directory / "head2" / SOCKET],
+            addresses=[address, f"{first}.{int(last) + 2}"],
+            relay=f"{first}.{int(last) + 9}",
+            booted=machines[name_of(play, 0)].identity,
+            changed=name_of(play, 0),
+            commanded=machines[name_of(play, COMMANDED)].identity,
+            facts=joined(play).facts(name_of(play, COMMANDED)),
+            limit_s=self._limit_s,
+        )
+
     # -- looking
 
-    async def until(self, what: Callable[[], Any]) -> float:
-        """Seconds until something is so, asked in a thread."""
-        began = time.monotonic()
-        while True:
-            with contextlib.suppress(LayercakeError, OSError, http.client.HTTPException):
-                if await asyncio.to_thread(what):
-                    return time.monotonic() - began
-            if time.monotonic() - began > self._limit_s:
-                raise SystemExit(f"it was not seen in {self._limit_s:.0f} s: {what}")
-            await asyncio.sleep(LOOK_S)
+    async def until(self, what: Callable[[], bool]) -> None:
+        """Waits until something is so. Raises SystemExit."""
+        try:
+            await until(what, self._limit_s)
+        except TimeoutError as error:
+            raise SystemExit(str(error)) from None
 
     def converged(self, number: int) -> bool:
         status = self._apis[number].request("GET", "/v1/status")["nodes"]
@@ -102,51 +112,6 @@ class Bench:
         up = all(not member["trouble"] for member in found["members"])
         ready = own and own[0]["ready"] and not own[0]["leads"]
         return bool(up and ready and own[0]["entry"] == found["entry"])
-
-    def discovers(self, number: int) -> bool:
-        """Whether DHCP is answered there, a running system's: firmware of a node that runs gets no
-        answer."""
-        identity = next(iter(self._play.fleet.machines.values())).identity
-        packet = dhcp.build(
-            DhcpPacket(
-                dhcp.REQUEST,
-                self._random.getrandbits(32),
-                bytes.fromhex(identity.mac.replace(":", "")).ljust(16, b"\0"),
-                {
-                    dhcp.MESSAGE_TYPE: bytes((MessageType.DISCOVER,)),
-                    dhcp.RELAY_AGENT: b"\x05\x04" + socket.inet_aton(identity.ip),
-                },
-                hops=1,
-                giaddr=socket.inet_aton(self._relay),
-            )
-        )
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-            asking.settimeout(0.1)
-            asking.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            asking.bind((self._relay, 67))
-            asking.sendto(packet, (self._addresses[number], 67))
-            answer = dhcp.parse(asking.recv(4096))
-        # On one machine, the service of the head before hears what is sent to this one, too.
-        own = socket.inet_aton(self._addresses[number])
-        return answer.op == dhcp.REPLY and answer.options.get(dhcp.SERVER_ID) == own
-
-    def changes(self, number: int) -> bool:
-        """Whether a change is accepted."""
-        text = f"r={self._random.getrandbits(30)}"
-        self._apis[number].request(
-            "PATCH", f"/v1/nodes/{self._name(0)}", {"set": {"kernel_args": text}}
-        )
-        return True
-
-    def commands(self, number: int) -> bool:
-        """Whether a node's agent carries a command out."""
-        body = {"range": self._name(1), "command": ["true"], "timeout_s": 2.0}
-        directory = self._play.directory if number == 0 else self._play.directory / "head2"
-        lines = stream(directory / SOCKET, "/v1/nodes/exec", body)
-        return any(line.get("code") == 0 or line.get("exit") == 0 for line in lines)
-
-    def _name(self, number: int) -> str:
-        return list(self._play.fleet.machines)[number]
 
     # -- what happens
 
@@ -167,14 +132,12 @@ class Bench:
         members.kill(leader)
         began = time.monotonic()
         power = asyncio.create_task(self.first_power(other, began))
-        names = ("boot", "change", "command")
-        checks = (self.discovers, self.changes, self.commands)
-        times = await asyncio.gather(*(self.until(partial(check, other)) for check in checks))
-        for name, took in zip(names, times, strict=True):
-            self.parts.setdefault(name, []).append(took)
-        self.totals.append(max(times))
+        times = await self._probes.seen(other, (DHCP, CHANGE, COMMAND))
+        for name, when in times.items():
+            self.parts.setdefault(name, []).append(when - began)
+        self.totals.append(max(times.values()) - began)
         self.powers.append(await power)
-        print(f"  {[round(t, 2) for t in times]} power {self.powers[-1]:.2f}", file=sys.stderr)
+        print(f"  {since(began, times)} power {self.powers[-1]:.2f}", file=sys.stderr)
         await self.come_back(leader)
         return other
 
@@ -182,7 +145,7 @@ class Bench:
         before = self._play.fleet.bmcs.commands
         while self._play.fleet.bmcs.commands == before:
             with contextlib.suppress(LayercakeError, OSError, http.client.HTTPException):
-                body = {"range": self._name(2), "action": "cycle"}
+                body = {"range": name_of(self._play, 2), "action": "cycle"}
                 await asyncio.to_thread(self._apis[number].request, "POST", "/v1/power", body)
             await asyncio.sleep(LOOK_S)
             if time.monotonic() - began > self._limit_s:
@@ -205,11 +168,10 @@ class Bench:
         began = time.monotonic()
         body = {"head": f"head{other + 1}"}
         await asyncio.to_thread(self._apis[leader].request, "POST", "/v1/heads/promote", body)
-        await asyncio.gather(
-            self.until(lambda: self.discovers(other)), self.until(lambda: self.changes(other))
-        )
-        self.handovers.append(time.monotonic() - began)
-        print(f"  handed over in {self.handovers[-1]:.2f}", file=sys.stderr)
+        promoted = time.monotonic()
+        times = await self._probes.seen(other, (DHCP, CHANGE))
+        self.handovers.append(max(times.values()) - began)
+        print(f"  handed over {since(began, {'promoted': promoted, **times})}", file=sys.stderr)
         await self.until(lambda: self.follows(leader))
         await self.until(lambda: self.converged(other))
         return other
@@ -240,24 +202,14 @@ class Bench:
         return {name: round(seconds, 2) for name, seconds in found.items()}
 
 
-def stream(path: Path, where: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The lines of JSON of an answer. Raises OSError."""
-    with socket.socket(socket.AF_UNIX) as asking:
-        asking.settimeout(5.0)
-        asking.connect(str(path))
-        data = json.dumps(body).encode()
-        head = f"POST {where} HTTP/1.0\r\nHost: head\r\nContent-Type: application/json\r\n"
-        asking.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
-        text = b""
-        while part := asking.recv(65536):
-            text += part
-    found = []
-    for line in text.partition(b"\r\n\r\n")[2].splitlines():
-        with contextlib.suppress(ValueError):
-            one = json.loads(line)
-            if isinstance(one, dict):
-                found.append(one)
-    return found
+def name_of(play: Play, number: int) -> str:
+    """The node of a number."""
+    return list(play.fleet.machines)[number]
+
+
+def since(began: float, times: Mapping[str, float]) -> str:
+    """Seconds since then, for people."""
+    return " ".join(f"{name} {when - began:.2f}" for name, when in times.items())
 
 
 async def inside(nodes: int, rounds: int, handovers: int) -> dict[str, Any]:
@@ -279,7 +231,10 @@ async def inside(nodes: int, rounds: int, handovers: int) -> dict[str, Any]:
         async def then(play: Play) -> None:
             found.update(await Bench(play, rounds, handovers).run())
 
-        await run(options, asyncio.Event(), Screen(every_s=30.0), then, prepare)
+        async def first(play: Play) -> None:
+            await prepare(play, apart={name_of(play, COMMANDED)})
+
+        await run(options, asyncio.Event(), Screen(every_s=30.0), then, first)
     return found
 
 

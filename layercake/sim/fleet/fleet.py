@@ -74,7 +74,7 @@ class Fleet:
             p.name: Machine(p, uuid.UUID(p.id).bytes, faults.of_node(p.name)) for p in identities
         }
         self.faults = faults
-        self._head = head
+        self.head = head
         self._boot_times = boot_times
         self._own = own
         self.clockwork = Clockwork(clock)
@@ -105,9 +105,9 @@ class Fleet:
 
     async def start(self) -> None:
         """Opens the sockets; from here on machines can be switched on. Raises OSError."""
-        self._ether.open((self._head.address, *self._head.others), self._head.sync)
-        if self._head.bmcs is not None:
-            await self.bmcs.open(self._head.bmcs)
+        self._ether.open((self.head.address, *self.head.others), self.head.sync)
+        if self.head.bmcs is not None:
+            await self.bmcs.open(self.head.bmcs)
         if self._relay is not None:
             self._relay.open()
         self.links.start()
@@ -206,7 +206,7 @@ class Fleet:
         path = f"boot/{identity.mac.replace(':', '-')}"
         while True:
             await self._reach(machine)
-            url = f"http://{self.links.host}:{self._head.http}/{path}"
+            url = f"http://{self.links.host}:{self.head.http}/{path}"
             try:
                 if self._relay is not None:
                     url = await self._relay.boot(machine)
@@ -262,7 +262,7 @@ class Fleet:
     @property
     def several(self) -> bool:
         """Whether there are several heads."""
-        return bool(self._head.others)
+        return bool(self.head.others)
 
     def acts(self, address: str) -> None:
         """The head at this address acts: requests go there."""
