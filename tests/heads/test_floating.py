@@ -25,6 +25,7 @@ from layercake.features.heads.floating import conflicts
 from layercake.fleet.site_heads import SiteHead
 from layercake.head import settings, site_settings
 from layercake.head.settings import Settings
+from layercake.heads.floating import interface, keeper
 from layercake.heads.floating.keeper import FloatingAddresses
 from layercake.heads.leadership import MARGIN_S, TTL_S
 from layercake.inventory.load import load
@@ -322,6 +323,22 @@ def test_what_the_inventory_has_already_is_not_taken_from_it_and_is_said() -> No
     assert held.troubles == [
         "cannot use 10.98.0.2, one of floating_addresses in config.yaml: node n1 has it"
     ]
+
+
+def test_it_stays_while_a_renewal_of_the_lease_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    here: dict[str, int] = {}
+    monkeypatch.setattr(interface, "renew", lambda one, s: here.update({one.address: s}))
+    monkeypatch.setattr(interface, "announce", lambda one: None)
+    monkeypatch.setattr(interface, "remove", lambda address: here.pop(address, None) is not None)
+    monkeypatch.setattr(keeper, "boottime", lambda: now)
+    ends = 103.4
+    held = FloatingAddresses([HeadAddress(interface="eth0", address="10.98.0.9")], lambda: ends)
+    for now, there in ((100.0, {"10.98.0.9": 3}), (102.9, {"10.98.0.9": 3}), (103.2, {})):
+        held.turn()
+        assert here == there, f"{ends - now:.1f} s before the lease ends"
+    ends = 107.0
+    held.turn()
+    assert here == {"10.98.0.9": 3}
 
 
 def test_nodes_are_told_of_it_first_as_a_server_of_names_and_time() -> None:

@@ -77,6 +77,8 @@ class KnownHeads:
         self._heads = heads
         self._store = store
         self._database = database
+        self._clock = clock
+        self._removed: dict[str, float] = {}
         self._troubles = Troubles(clock, self._record_change)
         self._known: dict[str, SiteHead] = {}
         self._kept = 0
@@ -106,6 +108,7 @@ class KnownHeads:
 
     def forget(self, name: str) -> None:
         """A head was removed: nodes are told of it no more."""
+        self._removed[name] = self._clock()
         self._known.pop(name, None)
         self._heads.known(self._known.values())
         self._write()
@@ -146,11 +149,13 @@ class KnownHeads:
             self._store.event(None, events.HEADS_WELL, "the heads and their store are well again")
 
     def apply_view(self, shown: HeadsShown) -> None:
-        """The heads are so now."""
+        """The heads are so now, or were so SEEN_S ago at the earliest: one that was removed since
+        may still be among them."""
         self.shown = shown
         self._troubles.update([*troubles_of(shown, self._known, self._store.wall())])
+        since = self._clock() - SEEN_S - LOOK_S
         for one in shown.heads:
-            if one.reached is not None:
+            if one.reached is not None and self._removed.get(one.head, since) <= since:
                 self._known[one.head] = one.reached
 
     def _write(self) -> None:

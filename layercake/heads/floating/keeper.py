@@ -87,14 +87,15 @@ class FloatingAddresses:
         """Looks once: what may not be here any more goes first."""
         with self._turn:
             until = self._until()
-            seconds = int(until - boottime())
-            if seconds < 1:
+            left_s = until - boottime()
+            if left_s < 2 * TURN_S:
                 self._remove()
                 return
-            for one in self._addresses:
+            # The kernel counts whole seconds: with less it keeps what was said before.
+            for one in self._addresses if left_s >= 1.0 else ():
                 renewed = until - self._set.get(one.address, 0.0) >= RENEW_S
                 if renewed and one.address not in self.refused:
-                    self._renew(one, until, seconds)
+                    self._renew(one, until, int(left_s))
 
     def _renew(self, one: HeadAddress, until: float, seconds: int) -> None:
         try:
