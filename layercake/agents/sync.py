@@ -19,12 +19,13 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from layercake.agents.hello.repeated import RepeatedHello
-from layercake.agents.hello.sockets import SyncSockets, Turn
+from layercake.agents.repeated_hello import RepeatedHello
 from layercake.agents.settings import SyncSettings
 from layercake.agents.throttle import PullThrottle
 from layercake.base.clock import Clock
+from layercake.base.datagrams import DatagramServer
 from layercake.fleet import events
 from layercake.fleet.engine import Engine
 from layercake.fleet.site_heads import SiteHeads
@@ -50,6 +51,11 @@ from layercake.kraken.wire import (
 log = logging.getLogger("layercake.sync")
 COUNTED = ("hello", "challenged", "refused", "layout", "deaf", "unsent")
 """What is counted of datagrams."""
+_DRAIN = 32  # datagrams at a stretch: each may set off much
+# at 2,000 HELLOs a second: half of the processor that a turn of the loop for each few takes
+_GATHER_S = 0.008
+# turns of reading that surely empty the socket of a busy head
+_QUEUED = 1024
 _CALLED = 50
 _CALL_S = 0.02
 """Nodes that are called at a time, and seconds until the next: 10,000 in 4 s."""
@@ -85,11 +91,6 @@ def in_sync(record: Record, now: float) -> bool:
     return record.session is not None and values["run"] == "SYNC"
 
 
-def node_bytes(record: Record) -> bytes:
-    """How a datagram names a node."""
-    return uuid.UUID(record.node.id).bytes
-
-
 class Sync:
     """The sync socket and the liveness of the nodes."""
 
@@ -118,9 +119,16 @@ class Sync:
         self._alive = table.alive
         self._values = {v.name: v.values for v in table.variables}
         self._of_nodes = tuple(table.of_nodes - {"run"})
-        self._waited_for: set[bytes] = set()
-        """Nodes that were told or asked something, and have not said that they know."""
-        self._sockets = SyncSockets(addresses, self._datagram_received, self._turn_of, clock)
+        self._servers = [
+            DatagramServer(
+                partial(self._datagram_received, number),
+                at_once=_DRAIN,
+                gather_s=_GATHER_S,
+                failed=self._failed,
+                clock=clock,
+            )
+            for number in range(len(addresses))
+        ]
         self._heard_by: dict[int, int] = {}  # session -> which of them, where it is not the first
         self._guards: dict[int, ReplayGuard] = {}
         self._numbers = itertools.count(1)  # of DESIRED; a node's guard begins anew with each epoch
@@ -138,21 +146,31 @@ class Sync:
 
     def open(self) -> None:
         """Binds a socket to each of the head's addresses and reads them from the running event
-        loop. Raises OSError."""
-        self._sockets.open(self.timers.port)
+        loop."""
+        for server, address in zip(self._servers, self._addresses, strict=True):
+            server.open((address, self.port or self.timers.port))
 
     def close(self) -> None:
         """Closes the sockets."""
-        self._sockets.close()
+        for server in self._servers:
+            server.close()
 
     def read(self) -> bool:
         """Reads some of what has arrived. Says whether there may be more."""
-        return self._sockets.read()
+        more = False
+        for server in self._servers:
+            more = server.read() or more
+        return more
 
     @property
     def port(self) -> int:
         """The UDP port in use, 0 while the sockets are closed."""
-        return self._sockets.port
+        first = self._servers[0].socket
+        return int(first.getsockname()[1]) if first is not None else 0
+
+    @staticmethod
+    def _failed(error: OSError) -> None:
+        log.warning("cannot read the sync socket: %s", error)
 
     def _datagram_received(self, server: int, data: bytes, address: tuple[str, int]) -> None:
         try:
@@ -160,18 +178,6 @@ class Sync:
         except WireError as error:
             self.counters["refused"] += 1
             log.debug("datagram from %s refused: %s", address[0], error)
-
-    def _turn_of(self, data: bytes) -> Turn:
-        """When a head that is behind handles a datagram."""
-        try:
-            node, number = peek(data)
-        except WireError:
-            return Turn.NOW
-        record = self._store.find(node_text(node))
-        session = record.session if record is not None else None
-        if session is None or session.number != number or not genuine(data, session.key):
-            return Turn.NOW
-        return Turn.FIRST if node in self._waited_for else Turn.LAST
 
     def receive(self, data: bytes, address: tuple[str, int], server: int = 0) -> None:
         """Handles one datagram, which came to that one of the head's addresses. Raises WireError if
@@ -226,7 +232,6 @@ class Sync:
         if not hello.guard.accept(int.from_bytes(data[FRESH], "big")):
             raise WireError("cannot take a datagram: its sequence number was used before")
         self.counters["hello"] += 1
-        self._waited_for.discard(data[NODE])
         self._note_heard(record, address)
         if hello.busy is not None:
             self._on_heard(record, hello.busy)
@@ -278,8 +283,6 @@ class Sync:
         self._engine.discover(record, values, "the agent says so")
         if record.machine.held_until:  # what the head waited for after its start
             self._engine.post(record, Released())
-        if record.acked == record.cfg_revision:
-            self._waited_for.discard(datagram.node)
         is_running = state["image"] == "ACTIVE" and self._runs_wanted(record)
         if is_running or acked != record.acked:
             self._store.mark(record)
@@ -317,7 +320,6 @@ class Sync:
         """Tells a node at once that its desired state has changed. A lost datagram is made good by
         its next HELLO."""
         if record.session is not None and record.address is not None:
-            self._waited_for.add(node_bytes(record))
             self._send(record, Kind.DESIRED, record.address)
 
     async def call_nodes(self) -> None:
@@ -328,15 +330,14 @@ class Sync:
         for number, record in enumerate(expected):
             if number % _CALLED == 0:
                 await asyncio.sleep(_CALL_S)
-            if record.last_seen is None and record.address is not None:
-                self._send(record, Kind.DESIRED, record.address)
+            if record.last_seen is None:
+                self.push(record)
 
     def suspect(self, record: Record, why: Loss) -> None:
         """Something speaks against a node being alive: asks it, and gives it `probe_s` to
         answer."""
         if record.node.id not in self._suspects:
             self._suspects[record.node.id] = (self._clock(), why)
-            self._waited_for.add(node_bytes(record))
             if record.address is not None:
                 self._send(record, Kind.DESIRED, record.address, probe=True)
 
@@ -359,8 +360,9 @@ class Sync:
         """Finds out whether a node speaks: calls `answer` with True when it does, with False when
         nothing comes in `probe_s`. What it said before it was asked, and a busy head has not read
         yet, is no answer."""
-        self._sockets.handle_pending(node_bytes(record))
-        self._waited_for.add(node_bytes(record))
+        for _ in range(_QUEUED):
+            if not self.read():
+                break
         self._asked[record.node.id] = _Asked(self._clock(), answer)
         if record.address is not None:
             self._send(record, Kind.DESIRED, record.address, probe=True)
@@ -389,9 +391,7 @@ class Sync:
 
     def forget(self, record: Record) -> None:
         """Drops what is kept of a node that is gone or has joined anew."""
-        node = node_bytes(record)
-        self._repeated.pop(node, None)
-        self._waited_for.discard(node)
+        self._repeated.pop(uuid.UUID(record.node.id).bytes, None)
         self._asked.pop(record.node.id, None)
         self._suspects.pop(record.node.id, None)
         if record.session is not None:
@@ -409,7 +409,7 @@ class Sync:
         timers = self.timers
         deaf = now - self._scanned
         self._scanned = now
-        if max(deaf, self._sockets.behind_s) > timers.dead_s / 3:
+        if max(deaf, *(server.behind_s for server in self._servers)) > timers.dead_s / 3:
             self._listening_since = now
             self.counters["deaf"] += 1
         if now - self._listening_since < timers.dead_s:
@@ -468,7 +468,7 @@ class Sync:
         layout = record.planner.layout
         datagram = Datagram(
             kind=kind,
-            node=node_bytes(record),
+            node=uuid.UUID(record.node.id).bytes,
             session=record.session.number,
             epoch=self._store.epoch,
             sequence=next(self._numbers) if sequence is None else sequence,
@@ -490,7 +490,7 @@ class Sync:
         return self._addresses.index(own) if own in self._addresses else 0
 
     def _send_to(self, record: Record, data: bytes, server: int, address: tuple[str, int]) -> None:
-        sock = self._sockets.servers[server].socket
+        sock = self._servers[server].socket
         if sock is None:
             return
         try:

@@ -136,11 +136,11 @@ class DatagramServer:
         long."""
         return 0.0 if self._behind is None else self._clock() - self._behind
 
-    def read(self, at_once: int = 0, receive: Callable[[bytes, Any], None] | None = None) -> bool:
-        """Reads what is there, up to so many or the limit for one turn. `receive` is called instead
-        of the server's own. Says whether there may be more."""
+    def read(self, at_once: int = 0) -> bool:
+        """Reads what is there, up to so many or the limit for one turn. Says whether there may be
+        more."""
         sock = self.socket
-        receive = receive or self._receive
+        receive = self._receive
         size = self._size
         left = at_once or self._at_once
         until = (

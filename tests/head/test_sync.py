@@ -3,17 +3,13 @@ nothing."""
 
 from __future__ import annotations
 
-import itertools
 import random
 import socket
 import time
 import uuid
-from types import SimpleNamespace
 
 import pytest
 
-from layercake.agents.hello import sockets
-from layercake.base.datagrams import LATE_SLICE_S
 from layercake.kraken.converge import Discovered
 from layercake.kraken.errors import WireError
 from layercake.kraken.wire import Kind
@@ -182,32 +178,6 @@ async def test_nodes_hear_of_changes_whatever_the_heads_clock_does(
     )
     world.send(world.hello("n0"))
     assert agent.receive(world.client.recv(2048)) == Wanted(world.node("n0").cfg_revision)
-
-
-async def test_a_head_that_is_behind_hears_first_who_was_told_something(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After it has taken over, all nodes of a large site speak at once, and somebody waits for
-    one."""
-    where = ("127.0.0.1", world.port)
-    for name in ("n0", "n1"):
-        world.attach(name)
-        world.send(world.hello(name))
-    await world.ops.nodes.set_state("n0", "off", False)
-    for _ in range(40):
-        world.client.sendto(b"of others", where)
-    said = [world.hello("n0"), world.hello("n1")]
-    for hello in reversed(said):
-        world.client.sendto(hello, where)
-    assert world.head.sync.read()
-    world.clock.now += 1.0
-    one_each_turn = itertools.count(0.0, 0.6 * LATE_SLICE_S).__next__
-    monkeypatch.setattr(sockets, "time", SimpleNamespace(perf_counter=one_each_turn))
-    heard = []
-    for more in (True, False):
-        assert world.head.sync.read() is more
-        heard.append([n for n in ("n0", "n1") if world.node(n).last_seen == world.clock.now])
-    assert heard == [["n0"], ["n0", "n1"]]
 
 
 async def test_a_head_that_does_not_keep_up_with_what_it_hears_blames_nobody(world: World) -> None:
