@@ -331,11 +331,13 @@ def test_it_stays_while_a_renewal_of_the_lease_is_late(monkeypatch: pytest.Monke
     monkeypatch.setattr(interface, "announce", lambda one: None)
     monkeypatch.setattr(interface, "remove", lambda address: here.pop(address, None) is not None)
     monkeypatch.setattr(keeper, "boottime", lambda: now)
+    now = 100.0
     ends = 103.4
     held = FloatingAddresses([HeadAddress(interface="eth0", address="10.98.0.9")], lambda: ends)
-    for now, there in ((100.0, {"10.98.0.9": 3}), (102.9, {"10.98.0.9": 3}), (103.2, {})):
+    for when, there in ((100.0, {"10.98.0.9": 3}), (102.9, {"10.98.0.9": 3}), (103.2, {})):
+        now = when
         held.turn()
-        assert here == there, f"{ends - now:.1f} s before the lease ends"
+        assert here == there, f"{ends - when:.1f} s before the lease ends"
     ends = 107.0
     held.turn()
     assert here == {"10.98.0.9": 3}
