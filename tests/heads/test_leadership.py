@@ -50,9 +50,15 @@ class Lossy(Etcd):
     async def keep_alive(self, lease: int) -> int:
         if self.faulty:
             raise KeyError("result")
-        return await super().keep_alive(lease)
+        left = await super().keep_alive(lease)
+        if self.held is not None:
+            self.waiting = True
+            await self.held.wait()
+        return left
 
-    faulty = False
+    faulty = waiting = False
+    held: asyncio.Event | None = None
+    """What an answer that is late waits for."""
 
 
 class Leading:
@@ -181,6 +187,16 @@ async def test_a_leader_whose_lease_cannot_be_kept_changes_nothing(leading: Lead
         leading.power.left_s()
     leading.store.faulty = False
     await until(lambda: not refused())
+
+
+async def test_a_lease_counts_from_when_it_was_asked_for(leading: Leading) -> None:
+    leading.store.held = asyncio.Event()
+    await until(lambda: leading.store.waiting)
+    asked, before = boottime(), leading.leads.leads_until
+    await until(lambda: boottime() > asked + 0.3)
+    leading.store.held.set()
+    await until(lambda: leading.leads.leads_until != before)
+    assert leading.leads.leads_until <= asked + TTL_S - MARGIN_S
 
 
 async def test_a_leader_that_was_stopped_for_a_while_changes_nothing_at_first(
