@@ -86,12 +86,17 @@ class Life:
         """Stops everything and writes what is left. No node is touched."""
         kernel = self._kernel
         await cancel_all(self._tasks)
+        unwritten = len(kernel.store.new_events)
         kernel.store.event(None, events.HEAD_STOPPED, "the head is stopping")
         await kernel.running.stop()
         kernel.modules.log_levels.reset()
         await self._host.stop()
         await kernel.modules.services.stop()
         kernel.sync.close()
+        if kernel.site is not None and kernel.site.refuses:
+            # Another head leads, and goes on: that this one has stopped is nothing that is lost.
+            while len(kernel.store.new_events) > unwritten:
+                kernel.store.new_events.pop()
         await kernel.database.close(kernel.store)
 
     async def _call_nodes(self) -> None:

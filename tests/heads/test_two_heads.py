@@ -65,7 +65,7 @@ class HeadOfTwo:
         self.port = ports[0]
         self.environment: dict[str, str] = {}
         """What its environment has besides: its version of Layercake."""
-        self._log = directory / f"{self.name}.log"
+        self.log = directory / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         init = ["init", "--data-dir", str(self.data), "--interface", "lo"]
         subprocess.run(
@@ -87,7 +87,7 @@ class HeadOfTwo:
         (self.data / DIRECTORY / KEY).write_bytes(bytes(32))
 
     def start(self) -> None:
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*LAYERCAKE, "serve", "--data-dir", str(self.data)],
                 stdout=log,
@@ -325,6 +325,7 @@ def test_what_a_console_has_said_can_be_read_after_the_kill_of_the_leader(
 def test_one_that_is_told_to_hands_over(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:
     leader, follower = led
     epoch = leader.heads()["epoch"]
+    logged = leader.log.stat().st_size
     wrong = leader.cli("heads", "promote", "--yes", "nobody")
     assert wrong.returncode != 0
     assert "there are head1, head2" in wrong.stderr
@@ -337,6 +338,7 @@ def test_one_that_is_told_to_hands_over(led: tuple[HeadOfTwo, HeadOfTwo]) -> Non
     said = follower.cli("events").stdout
     assert f"{leader.name} hands over to {follower.name}" in said, "it was written before"
     assert "database.unwell" not in said
+    assert " ERROR " not in leader.log.read_text()[logged:]
 
 
 def test_one_that_was_suspended_finds_that_another_leads(led: tuple[HeadOfTwo, HeadOfTwo]) -> None:
