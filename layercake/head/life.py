@@ -93,8 +93,8 @@ class Life:
         await self._host.stop()
         await kernel.modules.services.stop()
         kernel.sync.close()
-        if kernel.site is not None and kernel.site.refuses:
-            # Another head leads, and goes on: that this one has stopped is nothing that is lost.
+        if kernel.site is not None and kernel.site.lost:
+            # Another head may lead: what this one says of its end is nothing that is lost.
             while len(kernel.store.new_events) > unwritten:
                 kernel.store.new_events.pop()
         await kernel.database.close(kernel.store)

@@ -408,10 +408,16 @@ class SharedLog:
         """The heads that do not lead any more. Raises StoreAway and StoreRefused."""
         return _names(await self.store.read(self._key("retired")))
 
-    async def retire(self, heads: Sequence[str]) -> None:
-        """Says which heads do not lead any more. Raises StoreAway and StoreRefused."""
-        value = msgspec.json.encode(sorted(heads))
-        await self.store.transaction((), [etcd.put_key(self._key("retired"), value)])
+    async def retire(self, head: str, *, retired: bool) -> None:
+        """A head does not lead any more, or may again. Raises StoreAway and StoreRefused."""
+        key = self._key("retired")
+        written = False
+        while not written:
+            found = await self.store.read(key)
+            names = {*_names(found)} - {head} | ({head} if retired else set())
+            as_it_was = etcd.modified_at(key, found[0].modified if found else 0)
+            put = etcd.put_key(key, msgspec.json.encode(sorted(names)))
+            written = (await self.store.transaction([as_it_was], [put])).succeeded
 
     async def changed(self) -> None:
         """Returns when the leader or the end may have changed, or the watch has ended."""

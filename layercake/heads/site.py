@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -26,7 +25,7 @@ from layercake.heads.leadership import Leadership, PowerLease, Won
 from layercake.heads.log import Leader, Overview, SharedLog
 from layercake.heads.settings import ENDPOINTS, HeadsSettings, read_seal, store_endpoints, store_tls
 from layercake.heads.standby import HeadSays, Namesake, Standby, heads_in, keep_saying
-from layercake.heads.store_loop import StoreLoop
+from layercake.heads.store_loop import StoreLoop, repeat
 from layercake.heads.upkeep import LOOK_S, StoreUpkeep, WholeCopies, WriteCounts
 from layercake.kraken.errors import LayercakeError
 
@@ -111,12 +110,19 @@ class SharedSite:
 
     def begin(self) -> None:
         """Tells the other heads of this one from now on."""
-        self._loop.begin(keep_saying(self._shared, self.name, self.says, self._namesake))
-        self._loop.begin(self._follow_members())
-        self._loop.begin(self._keep_role())
-        self._loop.begin(self._keep_store())
-        self._loop.begin(keep_files(self.files, self._look_after_files))
-        self._loop.begin(self.consoles.copy_from(self._followed))
+        run = self._loop.run
+        run(keep_saying(self._shared, self.name, self.says, self._namesake), "tell the other heads")
+        for work, pause_s, to in (
+            (self._follow_members, lambda: LOOK_S, "follow the members of the heads' store"),
+            (self._keep_role, self._role_s, "find out whether this head may lead"),
+            (self._keep_store, lambda: LOOK_S, "look after the store of the heads"),
+        ):
+            run(repeat(work, pause_s, to), to)
+        run(keep_files(self.files, self._look_after_files), "look after the files of the site")
+        run(self.consoles.copy_from(self._followed), "copy the logs of consoles")
+
+    def _role_s(self) -> float:
+        return ROLE_S if self.leadership is None else LEADS_S
 
     async def lead(self, lost: Callable[[], None]) -> Leadership:
         """Follows until this head leads. `lost` is called in this loop when it does so no more.
@@ -132,13 +138,14 @@ class SharedSite:
 
         self.leadership = await self._loop.do(self._begin_to_lead(won, over))
         first = self.leadership
-        self._loop.begin(asyncio.to_thread(self.consoles.note_takeover, self.name))
+        noting = asyncio.to_thread(self.consoles.note_takeover, self.name)
+        self._loop.run(noting, "say in the logs of consoles who leads")
         if not won.has_whole:
             # Without it others had what is written from now on, and not what is here already, or
             # in another form.
             await asyncio.to_thread(lambda: schema.open_database(self._database).close())
             await self._loop.do(self._whole.keep_first(first))
-        self._loop.begin(self._whole.keep_current(first))
+        self._loop.run(self._whole.keep_current(first), "keep a whole copy in the store")
         return first
 
     async def _begin_to_lead(self, won: Won, lost: Callable[[str], None]) -> Leadership:
@@ -225,37 +232,25 @@ class SharedSite:
 
     async def _follow_members(self) -> None:
         """Asks the members that there are, also after those of the settings have gone."""
-        while self._endpoints_file is not None:
-            with contextlib.suppress(LayercakeError, OSError):
-                urls = sorted(
-                    url
-                    for one in await self._etcd.members()
-                    if not one.get("isLearner")
-                    for url in one.get("clientURLs", ())
-                )
-                if urls and urls != sorted(self._etcd.endpoints):
-                    self._etcd.use_endpoints(urls)
-                    write_json(self._endpoints_file, urls)
-            await asyncio.sleep(LOOK_S)
+        if self._endpoints_file is None:
+            return
+        urls = sorted(
+            url
+            for one in await self._etcd.members()
+            if not one.get("isLearner")
+            for url in one.get("clientURLs", ())
+        )
+        if urls and urls != sorted(self._etcd.endpoints):
+            self._etcd.use_endpoints(urls)
+            write_json(self._endpoints_file, urls)
 
     async def _keep_store(self) -> None:
         """Looks after the members of the store: the head that leads does, and where none can lead,
         as the store is full, each head that is there."""
-        trouble = ""
-        while True:
-            leads = self.leadership is not None and not self.lost
-            try:
-                await self.upkeep.look_after(acts=leads)
-                if leads or self.leader is None:
-                    await self.upkeep.make_room()
-                trouble = ""
-            except LayercakeError as error:
-                if error.message != trouble:
-                    log.warning("cannot look after the store of the heads: %s", error)
-                trouble = error.message
-            except Exception:
-                log.exception("the store of the heads cannot be looked after")
-            await asyncio.sleep(LOOK_S)
+        leads = self.leadership is not None and not self.lost
+        await self.upkeep.look_after(acts=leads)
+        if leads or self.leader is None:
+            await self.upkeep.make_room()
 
     def give_up(self, why: str) -> None:
         """Leads no more: its copy of the database has not what is in the log."""
@@ -285,36 +280,30 @@ class SharedSite:
     async def _keep_role(self) -> None:
         """A head that is retired, or lacks files that another one has, leaves the lead to
         others."""
-        while not self.lost:
-            with contextlib.suppress(LayercakeError):
-                found = await self._recent_overview(0.0)
-                heads = heads_in(found.published)
-                if self.leadership is None:
-                    may_lead = self.name not in found.retired and await self.files.may_lead(heads)
-                    self.standby.may_lead = may_lead
-                else:
-                    await self._hand_on(self.leadership, found.retired, heads)
-            await asyncio.sleep(ROLE_S if self.leadership is None else LEADS_S)
+        if self.lost:
+            return
+        found = await self._recent_overview(0.0)
+        heads = heads_in(found.published)
+        if self.leadership is None:
+            may_lead = self.name not in found.retired and await self.files.may_lead(heads)
+            self.standby.may_lead = may_lead
+        elif self.files.lacks or self.name in found.retired:
+            await self._hand_on(self.leadership, found.retired, heads)
 
     async def _hand_on(
         self, leadership: Leadership, retired: Sequence[str], heads: Sequence[HeadSays]
     ) -> None:
+        """To one that has all files: another one would not lead."""
         others = [one for one in heads if one.head not in (self.name, *retired)]
-        successor = await self.files.with_all(others) if self.files.lacks else ""
-        if successor:
+        successor = await self.files.with_all(others)
+        if successor and self.files.lacks:
             log.warning("%s has files that this head lacks: it is to lead", successor)
+        if successor:
             await leadership.hand_over(successor)
-        elif self.name in retired and any(not one.trouble for one in others):
-            await leadership.hand_over()
 
     async def retire(self, head: str, *, retired: bool) -> None:
         """A head leads no more, or may again. Raises StoreAway and StoreRefused."""
-
-        async def work() -> None:
-            heads = {*await self._shared.retired()} - {head}
-            await self._shared.retire([*heads, *([head] if retired else [])])
-
-        await self._loop.do(work())
+        await self._loop.do(self._shared.retire(head, retired=retired))
 
     async def keep_own(self) -> None:
         """What this head has is all that there is from now on; see Standby.keep_own."""
@@ -397,6 +386,7 @@ class SharedSite:
             retired = found.retired
         except LayercakeError as error:
             trouble = str(error)
+            leader = self.name if heads[0].leads else ""
         # One that was killed has said before that it leads.
         heads = [msgspec.structs.replace(one, leads=one.head == leader) for one in heads]
         return HeadsShown(

@@ -110,7 +110,10 @@ class _Asked:
 
     async def until(self, number: int, name: str) -> float:
         """When it was seen first. Raises TimeoutError."""
-        return await until(partial(self._checks[name], number), self._watched.limit_s)
+        try:
+            return await until(partial(self._checks[name], number), self._watched.limit_s)
+        except TimeoutError as error:
+            raise TimeoutError(f"{name} of head{number + 1}: {error}") from None
 
     def _discovers(self, number: int) -> bool:
         """Whether DHCP is answered there, a running system's: firmware of a node that runs gets no
@@ -163,7 +166,7 @@ async def until(what: Callable[[], bool], limit_s: float) -> float:
             if await asyncio.to_thread(what):
                 return time.monotonic()
         if time.monotonic() - began > limit_s:
-            raise TimeoutError(f"it was not seen in {limit_s:.0f} s: {what}")
+            raise TimeoutError(f"it was not seen in {limit_s:.0f} s")
         await asyncio.sleep(LOOK_S)
 
 

@@ -3,14 +3,14 @@ tests.bench.failover [--nodes 10000] [--rounds 50] [--handovers 17]`.
 
 Two heads, an etcd of three members (one beside each head, one as witness), simulated nodes that
 have joined before (_joined.py), in a network namespace. At a random moment of its lease (TTL 5 s)
-the leader's machine ends: its processes and its member of etcd are killed with -9.
-`p50_s` and `p99_s` are from then until the
-other head has answered a DHCPDISCOVER, accepted a change, and had a command carried out by a node's
-agent, whichever was last (_probes.py); `power_p99_s` until its first power action has reached a BMC. Then the
-killed machine comes back, and follows. `handover_p99_s` is the same as the first figure for a
-hand-over that a person asks for, without the command, to a head that is ready (`layercake heads`)
-while all nodes are well. `boot_s` and so on are medians of the parts.
-Times are wall times: with `calibration_s` (engine.py) beside them. Prints one JSON object last.
+the leader's machine ends: its processes and its member of etcd are killed with -9. `p50_s` and
+`p99_s` are from then until the other head has answered a DHCPDISCOVER, accepted a change, and had
+a command carried out by a node's agent, whichever was last (_probes.py); `power_p99_s` until its
+first power action has reached a BMC. Then the killed machine comes back, and follows.
+`handover_p99_s` is the same as the first figure for a hand-over that a person asks for, without the
+command, to a head that is ready (`layercake heads`) while all nodes are well. `boot_s` and so on
+are medians of the parts. Times are wall times: with `calibration_s` (engine.py) beside them. Prints
+one JSON object last.
 """
 
 from __future__ import annotations
@@ -128,9 +128,9 @@ class Bench:
         assert members is not None
         other = 1 - leader
         await asyncio.sleep(self._random.uniform(0.0, 5.0))
+        began = time.monotonic()
         os.killpg(self._heads[leader].pid, signal.SIGKILL)
         members.kill(leader)
-        began = time.monotonic()
         power = asyncio.create_task(self.first_power(other, began))
         times = await self._probes.seen(other, (DHCP, CHANGE, COMMAND))
         for name, when in times.items():

@@ -327,11 +327,11 @@ def test_what_the_inventory_has_already_is_not_taken_from_it_and_is_said() -> No
 
 def test_it_stays_while_a_renewal_of_the_lease_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     here: dict[str, int] = {}
+    now = 100.0
     monkeypatch.setattr(interface, "renew", lambda one, s: here.update({one.address: s}))
     monkeypatch.setattr(interface, "announce", lambda one: None)
     monkeypatch.setattr(interface, "remove", lambda address: here.pop(address, None) is not None)
     monkeypatch.setattr(keeper, "boottime", lambda: now)
-    now = 100.0
     ends = 103.4
     held = FloatingAddresses([HeadAddress(interface="eth0", address="10.98.0.9")], lambda: ends)
     for when, there in ((100.0, {"10.98.0.9": 3}), (102.9, {"10.98.0.9": 3}), (103.2, {})):

@@ -9,6 +9,7 @@ import msgspec
 
 from layercake.features.heads.known import LOOK_S, SEEN_S, KnownHeads
 from layercake.fleet.site_heads import SiteHead
+from layercake.heads.standby import SAID_S
 from layercake.moduleapi.network import HeadAddress
 from tests.support.heads_view import heads_view
 from tests.support.world import opened
@@ -43,11 +44,11 @@ async def test_a_view_of_before_does_not_bring_back_a_head_that_was_removed(tmp_
         view = msgspec.structs.replace(view, heads=heads)
         known.apply_view(view)
         known.forget("head2")
-        world.clock.now += SEEN_S
+        world.clock.now += SAID_S + SEEN_S
         known.apply_view(view)
         known.forget("another")
         assert second not in world.head.heads.others
-        world.clock.now += SEEN_S + LOOK_S
+        world.clock.now += LOOK_S
         known.apply_view(view)
         known.forget("another")
         assert second in world.head.heads.others, "it has joined again since"

@@ -56,7 +56,8 @@ class Lossy(Etcd):
             await self.held.wait()
         return left
 
-    faulty = waiting = False
+    faulty = False
+    waiting = False
     held: asyncio.Event | None = None
     """What an answer that is late waits for."""
 
@@ -192,7 +193,8 @@ async def test_a_leader_whose_lease_cannot_be_kept_changes_nothing(leading: Lead
 async def test_a_lease_counts_from_when_it_was_asked_for(leading: Leading) -> None:
     leading.store.held = asyncio.Event()
     await until(lambda: leading.store.waiting)
-    asked, before = boottime(), leading.leads.leads_until
+    asked = boottime()
+    before = leading.leads.leads_until
     await until(lambda: boottime() > asked + 0.3)
     leading.store.held.set()
     await until(lambda: leading.leads.leads_until != before)

@@ -55,6 +55,14 @@ async def test_entries_come_in_order_with_what_was_written(shared: SharedLog) ->
     assert [e.number for e in await shared.entries(1, 2)] == [2]
 
 
+async def test_heads_that_retire_at_once_are_all_retired(shared: SharedLog) -> None:
+    names = [f"head{number}" for number in range(5)]
+    await asyncio.gather(*(shared.retire(name, retired=True) for name in names))
+    assert await shared.retired() == names
+    await asyncio.gather(*(shared.retire(name, retired=False) for name in names[1:]))
+    assert await shared.retired() == names[:1]
+
+
 async def test_only_one_leads(shared: SharedLog) -> None:
     await lead(shared)
     state = await shared.state()

@@ -106,6 +106,8 @@ def test_roles_are_in_a_few_words_the_leader_first() -> None:
         "head2 follows, retired",
         "head4 is away",
     ]
+    away = msgspec.structs.replace(WELL, heads=[ONE], trouble="no answer")
+    assert roles(away, KNOWN) == ["head1 leads", "head2 cannot be seen"]
 
 
 def test_what_passes_is_not_told_and_what_lasts_is_told_once() -> None:

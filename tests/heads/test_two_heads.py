@@ -377,6 +377,7 @@ def test_without_its_store_a_leader_serves_and_changes_nothing(
         shown = leader.cli("heads")
         assert shown.returncode == 1
         assert "down" in shown.stdout
+        assert leader.heads()["leader"] == leader.name, "nobody else can, and it goes on to serve"
     finally:
         members.start_missing()
     until(lambda: leader.cli("node", "set", "n1", "kernel_args=quiet").returncode == 0)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from layercake.fleet.site_heads import SiteHead, SiteHeads
 from layercake.fleet.store import Store
 from layercake.heads.floating.keeper import FloatingAddresses
 from layercake.heads.site import HeadsShown, SharedSite
+from layercake.heads.standby import SAID_S
 from layercake.kraken.errors import LayercakeError
 
 log = logging.getLogger("layercake.heads")
@@ -32,6 +34,8 @@ LOOK_S = 2.0
 """Seconds between two looks."""
 SEEN_S = 5.0
 """What the store's upkeep has seen of heads and members in so many seconds is not asked again."""
+_SAID_S = SAID_S + SEEN_S + LOOK_S
+"""For so long at most a head may still be seen that is not there any more."""
 _FREE = "see that nobody else has it, or take it out of config.yaml and restart the heads"
 
 
@@ -149,13 +153,13 @@ class KnownHeads:
             self._store.event(None, events.HEADS_WELL, "the heads and their store are well again")
 
     def apply_view(self, shown: HeadsShown) -> None:
-        """The heads are so now, or were so SEEN_S ago at the earliest: one that was removed since
-        may still be among them."""
+        """The heads are so now, or were a moment ago: one that was removed may still be among
+        them."""
         self.shown = shown
         self._troubles.update([*troubles_of(shown, self._known, self._store.wall())])
-        since = self._clock() - SEEN_S - LOOK_S
         for one in shown.heads:
-            if one.reached is not None and self._removed.get(one.head, since) <= since:
+            removed = self._removed.get(one.head, -math.inf)
+            if one.reached is not None and self._clock() - removed >= _SAID_S:
                 self._known[one.head] = one.reached
 
     def _write(self) -> None:

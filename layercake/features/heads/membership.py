@@ -27,7 +27,7 @@ from layercake.features.heads.register import Entry, Register
 from layercake.fleet import events
 from layercake.fleet.store import Store
 from layercake.heads.etcd import Etcd, StoreAway, StoreRefused
-from layercake.heads.site import SharedSite
+from layercake.heads.site import HeadsShown, SharedSite
 from layercake.kraken.errors import LayercakeError, NotFound, OperationFailed, Refused
 
 log = logging.getLogger("layercake.heads")
@@ -97,6 +97,7 @@ class Membership:
             invited = await self._invitations.redeem(request.token, witness=request.witness)
             self._site.files.check()
             name = invited.name
+            await self._site.retire(name, retired=False)  # one of this name may have been removed
             own = self._register.own_store
             client_url = url_of(request.addresses[0], request.client_port) if own else ""
             peer_url = url_of(request.addresses[0], request.peer_port) if own else ""
@@ -185,9 +186,7 @@ class Membership:
         """A head does not lead any more, until it is promoted. Raises NotFound, OperationFailed,
         and Refused for the last one that may lead."""
         self._entry(name)
-        shown = await self._site.view()
-        if not any(one.head not in (name, *shown.retired) for one in shown.heads):
-            raise Refused(f"cannot retire {name}: no other head is there that may lead")
+        check_others_lead(await self._site.view(), name)
         await self._site.retire(name, retired=True)
         self._store.event(None, events.HEAD_RETIRED, f"{name} does not lead any more, by {by}")
 
@@ -204,9 +203,9 @@ class Membership:
             entry = self._entry(name)
             if self._register.own_store:
                 await self._remove_member(entry)
-            await asyncio.to_thread(self._register.remove, name)
-            await self._site.retire(name, retired=False)
+            await self._site.retire(name, retired=True)  # it may run on, and reach the store
             self._removed(name)
+            await asyncio.to_thread(self._register.remove, name)
             if self._site.files.lacks:
                 await self._site.accept_files()
         self._store.event(None, events.HEAD_REMOVED, f"{name} was removed, by {by}")
@@ -223,3 +222,15 @@ class Membership:
         ids = [int(one["ID"]) for one in members if entry.peer_url in one.get("peerURLs", ())]
         for number in ids:
             await self._site.ask_store(partial(Etcd.remove_member, member=number))
+
+
+def check_others_lead(shown: HeadsShown, name: str) -> None:
+    """Raises Refused if none of the other heads may lead, or none can from now on."""
+    others = [one for one in shown.heads if one.head not in (name, *shown.retired)]
+    if not others:
+        raise Refused(f"cannot retire {name}: no other head is there that may lead")
+    if name == shown.leader and all(one.files != shown.files for one in others):
+        raise Refused(
+            f"cannot retire {name}: it leads, and no other head has all files of the site yet",
+            hint="see `layercake heads`, and try again then",
+        )

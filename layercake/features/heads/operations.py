@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 
+from layercake.base.clock import boottime
 from layercake.features.heads.known import ALONE, KnownHeads
 from layercake.features.heads.membership import Membership
 from layercake.fleet import events
@@ -13,6 +14,9 @@ from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Store
 from layercake.heads.site import HeadsShown
 from layercake.kraken.errors import NotFound, Refused
+
+FILES_S = 3.0
+_LOOK_S = 0.1
 
 
 class HeadChanges:
@@ -51,6 +55,17 @@ class HeadChanges:
         await self.membership.retire(head, by)
         return await self.view()
 
+    async def _view_of(self, head: str) -> HeadsShown:
+        """How the heads are. What one says of its files is a moment old, so if it lacks some, that
+        is waited for."""
+        until = boottime() + FILES_S
+        while True:
+            found = await self.view()
+            lacks = [one for one in found.heads if one.head == head and one.files != found.files]
+            if not lacks or boottime() >= until:
+                return found
+            await asyncio.sleep(_LOOK_S)
+
     async def promote(self, head: str) -> HeadsShown:
         """Hands over to another head. The answer is how they were before. Raises Refused for one
         that cannot lead now, NotFound for one that is not there, OperationFailed if what this head
@@ -62,17 +77,28 @@ class HeadChanges:
                 hint="see `layercake docs second-head`",
             )
         async with self._handing:
-            found = await self.view()
-            other = next((one for one in found.heads if one.head == head), None)
-            if other is None:
-                names = ", ".join(one.head for one in found.heads)
-                raise NotFound(f"cannot find head {head!r}: there are {names}")
-            if other.leads:
-                raise Refused(f"cannot have {head} lead: it does")
-            if other.trouble:
-                raise Refused(f"cannot have {head} lead: {other.trouble}")
+            found = await self._view_of(head)
+            check_able(found, head, lacks=site.files.lacks)
             await site.retire(head, retired=False)
             self._store.event(None, events.HEAD_HANDS_OVER, f"{site.name} hands over to {head}")
             await self._database.flush(self._store)
             await site.hand_over(head)
             return found
+
+
+def check_able(shown: HeadsShown, head: str, *, lacks: bool) -> None:
+    """Raises Refused for a head that cannot lead now, NotFound for one that is not there. `lacks`:
+    the one that leads has not all files either."""
+    other = next((one for one in shown.heads if one.head == head), None)
+    if other is None:
+        names = ", ".join(one.head for one in shown.heads)
+        raise NotFound(f"cannot find head {head!r}: there are {names}")
+    if other.leads:
+        raise Refused(f"cannot have {head} lead: it does")
+    if other.trouble:
+        raise Refused(f"cannot have {head} lead: {other.trouble}")
+    if other.files != shown.files and not lacks:
+        raise Refused(
+            f"cannot have {head} lead: it has not all files of the site yet",
+            hint="see `layercake heads`, and try again then",
+        )

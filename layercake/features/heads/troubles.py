@@ -186,8 +186,9 @@ def roles(shown: HeadsShown, known: Collection[str]) -> list[str]:
     """What each head is, in a few words, the one that leads first."""
     words = [(not one.leads, one.head, f"{one.head} {_role(one, shown)}") for one in shown.heads]
     there = {one.head for one in shown.heads}
-    away = [(True, name, f"{name} is away") for name in {*known} - there]
-    return [text for *_, text in sorted([*words, *away])]
+    away = "cannot be seen" if shown.trouble else "is away"
+    others = [(True, name, f"{name} {away}") for name in {*known} - there]
+    return [text for *_, text in sorted([*words, *others])]
 
 
 def _role(one: HeadSays, shown: HeadsShown) -> str:

@@ -56,13 +56,15 @@ class FloatingAddresses:
         self._troubles: dict[str, str] = {}
         self._turn = threading.Lock()
         self._end = threading.Event()
+        self._broken = ""
         self.refused: Mapping[str, str] = {}
         """{address: why} of those that somebody else has."""
 
     @property
     def troubles(self) -> list[str]:
         """What is wrong with them."""
-        return [
+        broken = [f"cannot look after the floating addresses: {self._broken}"]
+        return broken * bool(self._broken) + [
             f"cannot use {address}, one of floating_addresses in config.yaml: {why}"
             for address, why in {**self._troubles, **self.refused}.items()
         ]
@@ -79,7 +81,13 @@ class FloatingAddresses:
 
     def _run(self) -> None:
         while self._addresses and not self._end.is_set():
-            self.turn()
+            try:
+                self.turn()
+                self._broken = ""
+            except Exception as error:  # a fault of ours: the kernel takes them away in time
+                if not self._broken:
+                    log.exception("cannot look after the floating addresses")
+                self._broken = f"{type(error).__name__}: {error}"
             self._end.wait(TURN_S)
         self.give_up()
 
@@ -91,8 +99,9 @@ class FloatingAddresses:
             if left_s < 2 * TURN_S:
                 self._remove()
                 return
-            # The kernel counts whole seconds: with less it keeps what was said before.
-            for one in self._addresses if left_s >= 1.0 else ():
+            if left_s < 1.0:
+                return  # the kernel counts whole seconds, and was told when it ends before
+            for one in self._addresses:
                 renewed = until - self._set.get(one.address, 0.0) >= RENEW_S
                 if renewed and one.address not in self.refused:
                     self._renew(one, until, int(left_s))
