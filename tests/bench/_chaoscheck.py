@@ -67,6 +67,8 @@ class Checker:
         self.began = time.time()
         """When this round began, in seconds since the epoch."""
         self._sent: dict[str, dict[str, list[float]]] = {}
+        self._carried_out: Counter[tuple[str, str]] = Counter()
+        self._refused: set[tuple[str, str]] = set()
 
     def watch(self, head: str, directory: Path) -> None:
         """A further head is there."""
@@ -115,6 +117,31 @@ class Checker:
                 self.fault("lost", f"{name} is {value!r}, and may be {sorted(register.may)}")
                 register.may = {value}
 
+    # -- commands
+
+    def carried_out(self, node: str, command: str) -> None:
+        """A node has carried a command out."""
+        self._carried_out[node, command] += 1
+
+    def commanded(self, node: str, command: str, outcome: str) -> None:
+        """What became of a command that a client has given once."""
+        self.counts[f"commands {outcome}"] += 1
+        times = self._carried_out[node, command]
+        if outcome == "acknowledged" and not times:
+            self.fault("lost", f"{node} has not done {command}")
+        if outcome == "refused":
+            self._refused.add((node, command))
+
+    def _end_commands(self) -> None:
+        for one in self._refused:
+            if self._carried_out[one]:
+                self.fault("refused_done", f"{one[0]} has done {one[1]}, which was refused")
+        for (node, command), times in self._carried_out.items():
+            if times > 1:
+                self.fault("done_twice", f"{node} has done {command} {times} times")
+        self._refused.clear()
+        self._carried_out.clear()
+
     # -- power
 
     def begin_round(self) -> None:
@@ -150,6 +177,7 @@ class Checker:
     def end_round(self, attempts: Iterable[Attempt] = ()) -> None:
         """No order was carried out twice, and nothing else was done. A command is sent again only
         where the attempt that it was part of has failed, and another one has begun since."""
+        self._end_commands()
         ordered = Counter(order.node for order in self.orders)
         of_node: dict[str, list[Attempt]] = defaultdict(list)
         for attempt in sorted(attempts, key=lambda one: one.at):

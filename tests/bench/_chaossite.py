@@ -6,11 +6,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import json
 import os
 import random
 import signal
 import subprocess
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from layercake.fleet.events import MUTATION_STARTED
 from layercake.head.settings import FILE_NAME
 from layercake.kraken.events import MUTATION_FAILED
 from layercake.sim import site
+from layercake.sim.fleet.commands import played
 from layercake.sim.play import Options, build_play
 from layercake.sim.screen import Screen
 from powerman.drivers.sim import SOCKET as BMCS
@@ -105,6 +107,16 @@ class HeadUnderTest:
         ):
             return answer.status, await answer.json()
 
+    async def exec_lines(self, path: str, body: Any) -> tuple[int, list[Any]]:
+        """The lines of a streamed answer. Raises as `request`."""
+        connector = aiohttp.UnixConnector(str(self.directory / site.SOCKET))
+        timeout = aiohttp.ClientTimeout(total=ASK_S)
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=timeout) as client,
+            client.post(f"http://head{path}", json=body) as answer,
+        ):
+            return answer.status, [json.loads(line) for line in (await answer.text()).splitlines()]
+
 
 class Site:
     """All of it."""
@@ -135,6 +147,7 @@ class Site:
         self.fleet = play.directory / "fleet.sock"
         self._numbers = iter(range(1, 1 << 30))
         self.changing = True
+        play.fleet.played = self._play_command
 
     # -- its life
 
@@ -274,8 +287,37 @@ class Site:
         pools = [self.nodes[n] for n in range(3)]
         many = f"{self.nodes[10]}" if len(self.nodes) <= 22 else ",".join(self.nodes[10:22])
         await asyncio.gather(
-            *(self._change_one(node) for node in pools), self._change_many(many), self._cycle()
+            *(self._change_one(node) for node in pools),
+            self._change_many(many),
+            self._cycle(),
+            *(self._command(node) for node in self.nodes[4:7]),
         )
+
+    def _play_command(self, node: str, request: Mapping[str, Any]) -> tuple[float, dict[str, Any]]:
+        """A node carries a request out."""
+        self.checker.carried_out(node, str(request.get("command")))
+        return played(node, request)
+
+    async def _command(self, node: str) -> None:
+        """Has a node carry commands out, each once."""
+        while self.changing:
+            command = ["echo", f"c{next(self._numbers)}"]
+            body = {"range": node, "command": command, "timeout_s": 5.0}
+            outcome = "refused"
+            for head in self.dice.sample(self.heads, len(self.heads)):
+                try:
+                    status, lines = await head.exec_lines("/v1/nodes/exec", body)
+                except aiohttp.ClientConnectorError:
+                    continue
+                except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+                    outcome = "unknown"
+                    break
+                if status == 200:
+                    done = any(isinstance(one, dict) and one.get("exit") == 0 for one in lines)
+                    outcome = "acknowledged" if done else "unknown"
+                    break
+            self.checker.commanded(node, str(command), outcome)
+            await asyncio.sleep(self.dice.uniform(0.1, 0.5))
 
     async def _change_one(self, node: str) -> None:
         while self.changing:

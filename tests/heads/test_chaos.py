@@ -41,6 +41,7 @@ def test_nothing_is_lost_and_nothing_done_twice_whatever_breaks() -> None:
     assert not any(found.values())
     assert seen["acknowledged"] > 10
     assert seen["power commands"] > 0
+    assert seen["commands acknowledged"] > 0
 
 
 @pytest.fixture
@@ -66,6 +67,25 @@ def test_a_checker_finds_what_is_lost_and_what_was_refused(checker: Checker) -> 
     assert checker.faults == {"lost": 1}
     checker.seen({"r": "v3"})
     assert checker.faults == {"lost": 1, "refused_done": 1}
+
+
+def test_a_checker_finds_commands_that_are_lost_done_twice_or_were_refused(
+    checker: Checker,
+) -> None:
+    for node in ("n1", "n2"):
+        checker.carried_out(node, "c1")
+        checker.commanded(node, "c1", "acknowledged")
+    checker.commanded("n1", "c2", "unknown")
+    checker.commanded("n1", "c3", "refused")
+    checker.end_round()
+    assert not checker.faults
+    checker.commanded("n1", "c4", "acknowledged")
+    checker.carried_out("n1", "c5")
+    checker.carried_out("n1", "c5")
+    checker.commanded("n1", "c6", "refused")
+    checker.carried_out("n1", "c6")
+    checker.end_round()
+    assert checker.faults == {"lost": 1, "done_twice": 1, "refused_done": 1}
 
 
 def test_a_checker_finds_power_actions_that_nobody_ordered_or_that_come_twice(

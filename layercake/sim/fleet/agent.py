@@ -19,7 +19,6 @@ from typing import Any, Protocol
 from imageapi import events
 from layercake.kraken.variables import Layout
 from layercake.kraken.wire import bearer
-from layercake.sim.fleet.commands import played
 from minos.agent.head_link.sync import Called, HelloTimer, NewEpoch, SyncCodec, TakeOver, Wanted
 
 STAGE_S = (0.05, 0.3)
@@ -28,7 +27,10 @@ EVENTS_S = 0.25
 
 
 class World(Protocol):
-    """What an agent does to the world."""
+    """What an agent does to the world. `played` is how a node carries a request out
+    (commands.played)."""
+
+    played: Callable[[str, Mapping[str, Any]], tuple[float, dict[str, Any]]]
 
     def send_datagram(self, agent: Agent, data: bytes, head: str = "") -> None:
         """Sends a datagram to the head that acts, or to the one with this address."""
@@ -247,7 +249,7 @@ class Agent:
         if self.hung:
             return
         self._take_over.news(self._world.now())
-        seconds, answer = played(self.owner.identity.name, request)
+        seconds, answer = self._world.played(self.owner.identity.name, request)
         line = f"POST /node/v1/answers/{request['id']}"
         send = functools.partial(self._world.send_request, self, line, json.dumps(answer).encode())
         if seconds:

@@ -19,6 +19,7 @@ from layercake.kraken.errors import LayercakeError, OperationFailed, Refused
 from layercake.sim.fleet.agent import Agent, Facts
 from layercake.sim.fleet.bmc import BmcServer
 from layercake.sim.fleet.clockwork import Clockwork
+from layercake.sim.fleet.commands import played
 from layercake.sim.fleet.dhcp import Relay
 from layercake.sim.fleet.ether import Ether
 from layercake.sim.fleet.faults import Bmc, Faults, random_numbers
@@ -100,6 +101,7 @@ class Fleet:
         self._running: asyncio.Task[None] | None = None
         self._random = random.Random(faults.seed)  # noqa: S311 (nothing secret follows from it)
         self.troubles: Counter[str] = Counter()
+        self.played: Callable[[str, Mapping[str, Any]], tuple[float, dict[str, Any]]] = played
 
     # -- life
 
