@@ -35,7 +35,6 @@ ROUTES: Mapping[tuple[str, str], str] = {
     ("GET", "/v1/machines/{mac}"): "show the hardware of",
     ("POST", "/v1/machines/accept"): "accept the hardware of",
     ("POST", "/v1/machines/scan"): "scan for BMCs",
-    ("POST", "/v1/nodes/release"): "release",
     ("GET", "/v1/power/cap"): "read the power cap of",
     ("POST", "/v1/power/cap"): "cap the power of",
     ("POST", "/v1/power/setup"): "set up the BMC of",
@@ -53,8 +52,8 @@ CALLS: Mapping[str, str] = {
 }
 """The same for calls of modules."""
 _HINT = (
-    "a simulated node boots, joins, reports and is rolled, and its BMC switches its power; "
-    "nothing runs on it"
+    "a simulated node boots, joins, reports, is rolled and released, and its BMC switches its "
+    "power; nothing runs on it"
 )
 
 

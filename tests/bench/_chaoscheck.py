@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -69,6 +69,9 @@ class Checker:
         self._sent: dict[str, dict[str, list[float]]] = {}
         self._carried_out: Counter[tuple[str, str]] = Counter()
         self._refused: set[tuple[str, str]] = set()
+        self.released: dict[str, str] = {}
+        """Nodes that were to be released in this round, and what was answered."""
+        self._releases: dict[str, set[str]] = defaultdict(set)
 
     def watch(self, head: str, directory: Path) -> None:
         """A further head is there."""
@@ -142,6 +145,25 @@ class Checker:
         self._refused.clear()
         self._carried_out.clear()
 
+    # -- releases
+
+    def release(self, node: str, outcome: str) -> None:
+        """What became of the order to release a node, given once in this round."""
+        self.counts[f"releases {outcome}"] += 1
+        self.released[node] = outcome
+
+    def has_released(self, node: str, releases: Collection[str]) -> None:
+        """The releases of a node that there are, by their identifiers."""
+        new = {*releases} - self._releases[node]
+        outcome = self.released[node]
+        if not new and outcome == "acknowledged":
+            self.fault("lost", f"{node} was not released")
+        if new and outcome == "refused":
+            self.fault("refused_done", f"{node} was released, which was refused")
+        if len(new) > 1 or self._releases[node] - {*releases}:
+            self.fault("done_twice", f"{node} was released {len(new)} times")
+        self._releases[node] |= new
+
     # -- power
 
     def begin_round(self) -> None:
@@ -149,6 +171,7 @@ class Checker:
         self.watching = True
         self.began = time.time()
         self.orders.clear()
+        self.released.clear()
         self._sent.clear()
 
     def command(self, head: str, what: str, bmc: str) -> None:
@@ -176,13 +199,17 @@ class Checker:
 
     def end_round(self, attempts: Iterable[Attempt] = ()) -> None:
         """No order was carried out twice, and nothing else was done. A command is sent again only
-        where the attempt that it was part of has failed, and another one has begun since."""
+        where the attempt that it was part of has failed, and another one has begun since. A node
+        that is released runs nothing, and a step of that may be carried out again by another
+        head."""
         self._end_commands()
         ordered = Counter(order.node for order in self.orders)
         of_node: dict[str, list[Attempt]] = defaultdict(list)
         for attempt in sorted(attempts, key=lambda one: one.at):
             of_node[attempt.node].append(attempt)
         for node, sent in self._sent.items():
+            if self.released.get(node, "refused") != "refused":
+                continue
             if not ordered[node]:
                 counts = {what: len(times) for what, times in sent.items()}
                 self.fault("touched", f"{node}, which nobody asked for: {counts}")

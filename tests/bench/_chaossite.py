@@ -291,7 +291,25 @@ class Site:
             self._change_many(many),
             self._cycle(),
             *(self._command(node) for node in self.nodes[4:7]),
+            self._release(self.nodes[7]),
         )
+
+    async def _release(self, node: str) -> None:
+        """Has a node released for its next user."""
+        outcome, _, _ = await self.order("POST", "/v1/nodes/release", {"range": node})
+        self.checker.release(node, outcome)
+
+    async def releases(self) -> None:
+        """Waits until nodes are released; all their releases, for the checker. Raises
+        TimeoutError."""
+        for node in self.checker.released:
+            await self.until(partial(self._is_released, node), f"{node} is released")
+            said = await self.wait_for(f"/v1/nodes/{node}/releases")
+            self.checker.has_released(node, [one["id"] for one in said["releases"]])
+
+    async def _is_released(self, node: str) -> bool:
+        said = await self.get(f"/v1/nodes/{node}/releases")
+        return bool(said) and all(one["state"] == "done" for one in said["releases"])
 
     def _play_command(self, node: str, request: Mapping[str, Any]) -> tuple[float, dict[str, Any]]:
         """A node carries a request out."""
@@ -403,6 +421,7 @@ class Site:
             self.changing = False
             await people
         await self.until(self.all_follow, "all heads follow")
+        await self.releases()
         await self.until(self.all_up, "all nodes are up")
         self.checker.seen(await self.values())
         self.checker.end_round(await self.attempts())

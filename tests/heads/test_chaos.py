@@ -42,6 +42,7 @@ def test_nothing_is_lost_and_nothing_done_twice_whatever_breaks() -> None:
     assert seen["acknowledged"] > 10
     assert seen["power commands"] > 0
     assert seen["commands acknowledged"] > 0
+    assert seen.get("releases acknowledged", 0) + seen.get("releases unknown", 0) > 0
 
 
 @pytest.fixture
@@ -86,6 +87,32 @@ def test_a_checker_finds_commands_that_are_lost_done_twice_or_were_refused(
     checker.carried_out("n1", "c6")
     checker.end_round()
     assert checker.faults == {"lost": 1, "done_twice": 1, "refused_done": 1}
+
+
+def test_a_checker_finds_releases_that_are_lost_done_twice_or_were_refused(
+    checker: Checker,
+) -> None:
+    checker.release("n1", "acknowledged")
+    checker.has_released("n1", ["r1"])
+    checker.command("head1", "off", "bmc1")
+    checker.end_round()
+    assert not checker.faults
+    for outcome, releases, fault in (
+        ("acknowledged", ["r1"], "lost"),
+        ("refused", ["r1", "r2"], "refused_done"),
+        ("unknown", ["r1", "r2", "r3", "r4"], "done_twice"),
+    ):
+        checker.faults.clear()
+        checker.begin_round()
+        checker.release("n1", outcome)
+        checker.has_released("n1", releases)
+        assert checker.faults == {fault: 1}
+    checker.begin_round()
+    checker.faults.clear()
+    checker.release("n1", "refused")
+    checker.command("head1", "off", "bmc1")
+    checker.end_round()
+    assert checker.faults == {"touched": 1}
 
 
 def test_a_checker_finds_power_actions_that_nobody_ordered_or_that_come_twice(

@@ -225,7 +225,6 @@ BODIES: dict[str, Any] = {
     "/v1/tpms/accept": {"range": NODE},
     "/v1/machines/accept": {"range": NODE},
     "/v1/machines/scan": {"network": "10.2.0.0/24"},
-    "/v1/nodes/release": {"range": NODE},
     "/v1/power/cap": {"range": NODE, "watts": 200},
     "/v1/power/setup": {"range": NODE},
     "/v1/nodes/{name}/capture": {"seconds": 1, "by": "a test"},

@@ -1,4 +1,5 @@
-"""What a simulated node answers to commands: it runs nothing, and plays a handful of them."""
+"""What a simulated node answers to the head's requests: it runs nothing, and plays a handful of
+commands. It has no disks and no TPM, so it is soon released."""
 
 from __future__ import annotations
 
@@ -10,11 +11,18 @@ from layercake.base.text import whole_number
 
 NOT_FOUND = 127
 """The exit status of a shell for what it does not find."""
+RELEASED: Mapping[str, Mapping[str, Any]] = {
+    "erase": {"ok": True, "state": "done", "disks": [], "left": []},
+    "clear-tpm": {"ok": True, "cleared": False},
+}
+"""What is answered while a node is released (minos.erase.orders)."""
 KNOWN = "true, false, echo, hostname, uname -n and sleep"
 
 
 def played(node: str, request: Mapping[str, Any]) -> tuple[float, dict[str, Any]]:
     """How many seconds a request takes, and its answer (layercake.node.commands)."""
+    if request.get("kind") in RELEASED:
+        return 0.0, {**RELEASED[request["kind"]]}
     if request.get("kind") != "exec" or request.get("container"):
         return 0.0, {"ok": False, "error": "a simulated node runs no images, and has no files"}
     seconds, status, out, err = _outcome(node, request["command"])
