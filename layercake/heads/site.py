@@ -383,7 +383,7 @@ class SharedSite:
             leader = found.state.leader.head if found.state.leader else ""
             heads = heads_in(found.published)
             files = found.files.partition(" ")[0]
-            retired = found.retired
+            retired = [name for name in found.retired if name in found.published]
         except LayercakeError as error:
             trouble = str(error)
             leader = self.name if heads[0].leads else ""

@@ -313,7 +313,8 @@ class Site:
 
     def _play_command(self, node: str, request: Mapping[str, Any]) -> tuple[float, dict[str, Any]]:
         """A node carries a request out."""
-        self.checker.carried_out(node, str(request.get("command")))
+        if "command" in request:
+            self.checker.carried_out(node, str(request["command"]))
         return played(node, request)
 
     async def _command(self, node: str) -> None:

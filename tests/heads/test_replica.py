@@ -127,6 +127,27 @@ async def test_a_copy_has_all_that_was_written(
     assert replica.place == (writer.end.number, writer.end.name)
 
 
+@pytest.mark.parametrize(
+    "again",
+    [
+        "INSERT INTO releases VALUES ('r', 'n1', 2.0, x'04') ON CONFLICT (id) DO UPDATE SET "
+        "data = excluded.data",
+        "INSERT OR REPLACE INTO releases VALUES ('r', 'n1', 2.0, x'04')",
+        "INSERT OR IGNORE INTO releases VALUES ('r', 'n1', 2.0, x'04')",
+        "UPDATE OR ABORT releases SET data = x'04' WHERE id = 'r'",
+        "UPDATE OR FAIL releases SET id = 's' WHERE id = 'r'",
+    ],
+)
+async def test_a_row_may_change_again_by_any_statement(
+    tmp_path: Path, shared: SharedLog, writer: Writer, replica: Replica, again: str
+) -> None:
+    """What a trigger does about a conflict is what the statement says that fires it."""
+    await writer.write("INSERT INTO releases VALUES ('r', 'n1', 2.0, x'03')", again, again)
+    await writer.write(again, "UPDATE releases SET asked = 3.0", again)
+    await replica.catch_up(shared, await shared.state())
+    assert rows(copy_of(tmp_path)) == rows(writer.db)
+
+
 async def test_what_was_taken_back_is_in_no_copy(
     tmp_path: Path, shared: SharedLog, writer: Writer, replica: Replica
 ) -> None:

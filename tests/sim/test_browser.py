@@ -26,6 +26,7 @@ import pytest
 from layercake.api.simulated import CALLS, ROUTES
 from layercake.kraken.errors import OperationFailed
 from tests.sim.launched import Launched, launched
+from tests.sim.played import wait_until
 
 pytestmark = pytest.mark.root
 NODE = "r0000n03"
@@ -245,6 +246,21 @@ def test_what_a_simulated_node_cannot_do_says_so(sim: Launched, method: str, pat
     with pytest.raises(OperationFailed, match=SAID) as caught:
         sim.api.request(method, place + query, BODIES.get(path) if method == "POST" else None)
     assert " 403 " in str(caught.value) and ROUTES[method, path] in str(caught.value)
+
+
+def test_a_simulated_node_is_released(sim: Launched) -> None:
+    sim.line("6/6 converged")
+    sim.api.request("POST", "/v1/nodes/release", {"range": NODE})
+    assert "release" in sim.api.request("GET", f"/v1/nodes/{NODE}/releases")["held"]
+
+    def ended() -> bool:
+        said = sim.api.request("GET", f"/v1/nodes/{NODE}/releases")
+        assert said["releases"][0]["state"] in ("running", "done"), said
+        return not said["held"]
+
+    wait_until(ended, 120.0)
+    steps = sim.api.request("GET", f"/v1/nodes/{NODE}/releases")["releases"][0]["steps"]
+    assert {step["result"] for step in steps} <= {"done", "left"}
 
 
 @pytest.mark.parametrize("name", CALLS)

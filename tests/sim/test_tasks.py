@@ -32,7 +32,6 @@ SIMULATED = (
     "capture n7",
     "console",
     "machine show",
-    "node release",
     "node logs",
     "node copy",
     "power log",
@@ -137,7 +136,7 @@ def trouble(desk: Desk, command: str) -> str:
     ended, said = desk.types(command)
     for back in those_of(BACK, command):
         assert desk.types(back)[0] == 0
-    if command.startswith("power on"):
+    if command.startswith(("power on", "node release")):
         desk.wait_until_as_wanted()
     return "" if ended == code and words in said else f"{command}: {ended}, {said[-400:]}"
 

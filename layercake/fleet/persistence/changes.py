@@ -57,6 +57,14 @@ def _tables(db: sqlite3.Connection) -> dict[str, str]:
     return found
 
 
+_NOTE = (
+    "INSERT INTO changed SELECT '{table}', {key} WHERE NOT EXISTS "
+    "(SELECT 1 FROM changed WHERE tab = '{table}' AND key = {key});"
+)
+"""In a trigger OR IGNORE does not hold: the conflict clause of the statement that fires it does
+(SQLite, CREATE TRIGGER)."""
+
+
 class Capture:
     """Notes what is written by a connection from now on. Used by the thread that writes."""
 
@@ -74,10 +82,7 @@ class Capture:
                 ("UPDATE", ("OLD", "NEW")),
                 ("DELETE", ("OLD",)),
             ):
-                notes = "".join(
-                    f"INSERT OR IGNORE INTO changed VALUES ('{table}', {row}.{key});"  # noqa: S608
-                    for row in rows
-                )
+                notes = "".join(_NOTE.format(table=table, key=f"{row}.{key}") for row in rows)
                 db.execute(
                     f"CREATE TEMP TRIGGER {table}_{event.lower()} AFTER {event} ON main.{table} "
                     f"BEGIN {notes} END"
