@@ -4,6 +4,7 @@ cannot do, and two at once."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import http.client
 import json
@@ -20,11 +21,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
 import pytest
 
 from layercake.api.simulated import CALLS, ROUTES
 from layercake.kraken.errors import OperationFailed
+from layercake.moduleapi.tls_client import OutgoingConnections
 from tests.sim.launched import Launched, launched
 from tests.sim.played import wait_until
 
@@ -104,10 +105,11 @@ def test_the_last_line_is_a_link_that_signs_in_once_and_the_page_hears_of_events
 
     async def first_event() -> Any:
         origin = f"https://127.0.0.1:{place.port}"
-        async with aiohttp.ClientSession(headers={"Cookie": cookie, "Origin": origin}) as client:
-            address = f"wss://127.0.0.1:{place.port}/v1/events/ws"
+        address = f"wss://127.0.0.1:{place.port}/v1/events/ws"
+        async with contextlib.aclosing(OutgoingConnections()) as connections:
             async with (
                 asyncio.timeout(120),
+                connections.session(headers={"Cookie": cookie, "Origin": origin}) as client,
                 client.ws_connect(address, ssl=trusting(sim)) as events,
             ):
                 await asyncio.to_thread(
