@@ -106,19 +106,16 @@ def test_the_last_line_is_a_link_that_signs_in_once_and_the_page_hears_of_events
     async def first_event() -> Any:
         origin = f"https://127.0.0.1:{place.port}"
         address = f"wss://127.0.0.1:{place.port}/v1/events/ws"
-        async with contextlib.aclosing(OutgoingConnections()) as connections:
-            async with (
-                asyncio.timeout(120),
-                connections.session(headers={"Cookie": cookie, "Origin": origin}) as client,
-                client.ws_connect(address, ssl=trusting(sim)) as events,
-            ):
-                await asyncio.to_thread(
-                    sim.api.request,
-                    "POST",
-                    "/v1/nodes/state",
-                    {"range": "r0000n05", "state": "off"},
-                )
-                return await events.receive_json()
+        async with (
+            contextlib.aclosing(OutgoingConnections()) as connections,
+            asyncio.timeout(120),
+            connections.session(headers={"Cookie": cookie, "Origin": origin}) as client,
+            client.ws_connect(address, ssl=trusting(sim)) as events,
+        ):
+            await asyncio.to_thread(
+                sim.api.request, "POST", "/v1/nodes/state", {"range": "r0000n05", "state": "off"}
+            )
+            return await events.receive_json()
 
     assert asyncio.run(first_event())
 
