@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -152,15 +152,18 @@ class Checker:
         self.counts[f"releases {outcome}"] += 1
         self.released[node] = outcome
 
-    def has_released(self, node: str, releases: Collection[str]) -> None:
-        """The releases of a node that there are, by their identifiers."""
+    def has_released(self, node: str, releases: Sequence[str]) -> None:
+        """The releases of a node that there are, by their identifiers, the newest first; a head
+        keeps the last ones."""
         new = {*releases} - self._releases[node]
         outcome = self.released[node]
+        if self._releases[node].isdisjoint(releases) and self._releases[node]:
+            self.fault("lost", f"the releases of {node} of before")
         if not new and outcome == "acknowledged":
             self.fault("lost", f"{node} was not released")
         if new and outcome == "refused":
             self.fault("refused_done", f"{node} was released, which was refused")
-        if len(new) > 1 or self._releases[node] - {*releases}:
+        if len(new) > 1:
             self.fault("done_twice", f"{node} was released {len(new)} times")
         self._releases[node] |= new
 
