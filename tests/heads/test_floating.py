@@ -3,6 +3,7 @@ send to whoever has it; settings and inventories in which somebody else has it a
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import os
@@ -33,6 +34,7 @@ from layercake.inventory.problems import InventoryErrors
 from layercake.moduleapi.network import HeadAddress, Network
 from powerman.module import MODULE as POWER_MODULE
 from pxe.dns_settings import DnsSettings
+from tests.support import collectors
 from tests.support.site import boot_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -341,6 +343,21 @@ def test_it_stays_while_a_renewal_of_the_lease_is_late(monkeypatch: pytest.Monke
     ends = 107.0
     held.turn()
     assert here == {"10.98.0.9": 3}
+
+
+async def test_what_looks_after_it_goes_on_and_says_what_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ends: list[float] = []
+    held = FloatingAddresses([HeadAddress(interface="eth0", address="10.98.0.9")], ends.pop)
+    holding = asyncio.create_task(held.hold())
+    why = "cannot look after the floating addresses: IndexError: pop from empty list"
+    await collectors.until(lambda: held.troubles == [why])
+    ends.extend([0.0] * 1000)
+    await collectors.until(lambda: not held.troubles)
+    holding.cancel()
+    await asyncio.gather(holding, return_exceptions=True)
+    assert [one.getMessage() for one in caplog.records] == [why.partition(": ")[0]]
 
 
 def test_nodes_are_told_of_it_first_as_a_server_of_names_and_time() -> None:

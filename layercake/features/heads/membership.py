@@ -183,10 +183,7 @@ class Membership:
     # -- leaving
 
     async def retire(self, name: str, by: str) -> None:
-        """A head does not lead any more, until it is promoted. Raises NotFound, OperationFailed,
-        and Refused for the last one that may lead."""
-        self._entry(name)
-        check_others_lead(await self._site.view(), name)
+        """A head does not lead any more, until it is promoted. Raises OperationFailed."""
         await self._site.retire(name, retired=True)
         self._store.event(None, events.HEAD_RETIRED, f"{name} does not lead any more, by {by}")
 
@@ -200,7 +197,7 @@ class Membership:
                 "on the last one",
             )
         async with self._turn:
-            entry = self._entry(name)
+            entry = self.entry(name)
             if self._register.own_store:
                 await self._remove_member(entry)
             await self._site.retire(name, retired=True)  # it may run on, and reach the store
@@ -210,7 +207,8 @@ class Membership:
                 await self._site.accept_files()
         self._store.event(None, events.HEAD_REMOVED, f"{name} was removed, by {by}")
 
-    def _entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> Entry:
+        """What is known of a head or a witness. Raises NotFound."""
         members = self._register.read().members
         if name not in members:
             names = ", ".join(sorted(members))
@@ -224,13 +222,17 @@ class Membership:
             await self._site.ask_store(partial(Etcd.remove_member, member=number))
 
 
+class FilesLacking(Refused):
+    """No head that might lead has all files of the site yet."""
+
+
 def check_others_lead(shown: HeadsShown, name: str) -> None:
-    """Raises Refused if none of the other heads may lead, or none can from now on."""
+    """Raises Refused if none of the other heads may lead, FilesLacking if none can at once."""
     others = [one for one in shown.heads if one.head not in (name, *shown.retired)]
     if not others:
         raise Refused(f"cannot retire {name}: no other head is there that may lead")
     if name == shown.leader and all(one.files != shown.files for one in others):
-        raise Refused(
+        raise FilesLacking(
             f"cannot retire {name}: it leads, and no other head has all files of the site yet",
             hint="see `layercake heads`, and try again then",
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from layercake.base.clock import boottime
 from layercake.features.heads.known import ALONE, KnownHeads
-from layercake.features.heads.membership import Membership
+from layercake.features.heads.membership import FilesLacking, Membership, check_others_lead
 from layercake.fleet import events
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Store
@@ -52,19 +54,26 @@ class HeadChanges:
     async def retire(self, head: str, by: str) -> HeadsShown:
         """A head does not lead any more; if it leads, another one does from now on. Raises NotFound
         and Refused."""
-        await self.membership.retire(head, by)
+        membership = self.membership
+        membership.entry(head)
+        await self._view_when(partial(check_others_lead, name=head))
+        await membership.retire(head, by)
         return await self.view()
 
-    async def _view_of(self, head: str) -> HeadsShown:
-        """How the heads are. What one says of its files is a moment old, so if it lacks some, that
-        is waited for."""
+    async def _view_when(self, check: Callable[[HeadsShown], None]) -> HeadsShown:
+        """How the heads are, as soon as `check` refuses nothing. What they say of their files is a
+        moment old, so that is waited for. Raises what `check` raises."""
         until = boottime() + FILES_S
         while True:
             found = await self.view()
-            lacks = [one for one in found.heads if one.head == head and one.files != found.files]
-            if not lacks or boottime() >= until:
+            try:
+                check(found)
+            except FilesLacking:
+                if boottime() >= until:
+                    raise
+                await asyncio.sleep(_LOOK_S)
+            else:
                 return found
-            await asyncio.sleep(_LOOK_S)
 
     async def promote(self, head: str) -> HeadsShown:
         """Hands over to another head. The answer is how they were before. Raises Refused for one
@@ -77,8 +86,8 @@ class HeadChanges:
                 hint="see `layercake docs second-head`",
             )
         async with self._handing:
-            found = await self._view_of(head)
-            check_able(found, head, lacks=site.files.lacks)
+            lacks = site.files.lacks
+            found = await self._view_when(partial(check_able, head=head, lacks=lacks))
             await site.retire(head, retired=False)
             self._store.event(None, events.HEAD_HANDS_OVER, f"{site.name} hands over to {head}")
             await self._database.flush(self._store)
@@ -87,8 +96,8 @@ class HeadChanges:
 
 
 def check_able(shown: HeadsShown, head: str, *, lacks: bool) -> None:
-    """Raises Refused for a head that cannot lead now, NotFound for one that is not there. `lacks`:
-    the one that leads has not all files either."""
+    """Raises Refused for a head that cannot lead now, FilesLacking if it lacks some that the one
+    that leads does not lack (`lacks`), NotFound for one that is not there."""
     other = next((one for one in shown.heads if one.head == head), None)
     if other is None:
         names = ", ".join(one.head for one in shown.heads)
@@ -98,7 +107,7 @@ def check_able(shown: HeadsShown, head: str, *, lacks: bool) -> None:
     if other.trouble:
         raise Refused(f"cannot have {head} lead: {other.trouble}")
     if other.files != shown.files and not lacks:
-        raise Refused(
+        raise FilesLacking(
             f"cannot have {head} lead: it has not all files of the site yet",
             hint="see `layercake heads`, and try again then",
         )

@@ -63,11 +63,13 @@ class FloatingAddresses:
     @property
     def troubles(self) -> list[str]:
         """What is wrong with them."""
-        broken = [f"cannot look after the floating addresses: {self._broken}"]
-        return broken * bool(self._broken) + [
+        found = [
             f"cannot use {address}, one of floating_addresses in config.yaml: {why}"
             for address, why in {**self._troubles, **self.refused}.items()
         ]
+        if self._broken:
+            found.append(f"cannot look after the floating addresses: {self._broken}")
+        return found
 
     async def hold(self) -> None:
         """Looks after them until it is cancelled, and takes them away then."""
