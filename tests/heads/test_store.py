@@ -11,11 +11,18 @@ import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from layercake.base.lease import Lease
+from layercake.features.machines import table as machine_table
+from layercake.features.machines.table import Machine
+from layercake.features.releases.table import Releases
+from layercake.features.tpm import table as tpm_table
+from layercake.features.tpm.table import Known
 from layercake.fleet.persistence import database
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.site_heads import SiteHead
@@ -111,6 +118,27 @@ async def test_what_was_accepted_is_there_when_it_is_opened_again(head: OneHead)
     await head.close(in_order=False)
     await head.open()
     assert documents(head.database.connection) == {"a": b"3", "b": b"2"}
+
+
+async def test_each_feature_writes_its_rows_again(head: OneHead) -> None:
+    """A table for each feature that has one, and what it does with a row that is there."""
+    machine = Machine(key="node/n1", mac="02:00:00:00:00:01", address="", first_seen=1.0, seen=1.0)
+    machines = machine_table.Rows(head.database, head.store)
+    tpms = tpm_table.Rows(head.database, head.store)
+    releases = Releases(head.database, head.store)
+    release = await releases.begin("n1", "somebody")
+    for seen in (1.0, 2.0, 3.0):
+        await machines.write(replace(machine, seen=seen), b"report", b"accepted")
+        await tpms.write(Known(node="n1", since=seen), {"boot": ()})
+        await releases.change("n1", release.id, partial(replace, asked=seen))
+    await head.close(in_order=False)
+    await head.open()
+    found = machine_table.Rows(head.database, head.store).all()
+    assert [one.seen for one in found] == [3.0]
+    assert [one.since for one in tpm_table.Rows(head.database, head.store).all()] == [3.0]
+    kept = Releases(head.database, head.store)
+    kept.load()
+    assert [one.asked for one in kept.of("n1")] == [3.0]
 
 
 async def test_a_change_that_fails_half_way_has_not_happened(head: OneHead) -> None:
