@@ -25,6 +25,8 @@ import signal
 import sys
 from pathlib import Path
 
+import msgspec
+
 from imageapi.store.store import ImageStore
 from layercake.agents import pki
 from layercake.agents.settings import SyncSettings
@@ -36,6 +38,7 @@ from layercake.head.settings import Settings
 from layercake.inventory.schema import node_id
 from layercake.kraken.converge import Discovered
 from layercake.kraken.variables import Layout
+from layercake.moduleapi.event_loop.slices import TimeSlice
 from layercake.sim.fleet.agent import Facts
 from layercake.sim.fleet.faults import Faults
 from layercake.sim.fleet.fleet import BootTimes, Fleet
@@ -55,9 +58,11 @@ _FIRST = ipaddress.IPv4Address("10.98.0.1")
 
 
 async def install(head: Head, count: int, image: WantedImage, path: Path) -> None:
-    """The nodes, their sessions, and the file that tells the agents of them."""
+    """The nodes, their sessions, and the file that tells the agents of them. In slices, as the head
+    does all that takes long: how late its loop was is measured, too."""
     agents = []
     records = []
+    turn = TimeSlice()
     async with head.desire.transaction() as transaction:
         for number in range(count):
             name = f"s{number:05d}"
@@ -73,6 +78,8 @@ async def install(head: Head, count: int, image: WantedImage, path: Path) -> Non
             )
             records.append(head.membership.add(transaction, node))
             head.desire.set_images(transaction, records[-1], (image,))
+            if turn.used():
+                await turn.pause()
     known = {"power": "ON", "boot": "INIT", "run": "INIT"}
     if count > MANY:
         known |= {"run": "SYNC", "busy": "FREE", "image": "ACTIVE"}
@@ -84,20 +91,19 @@ async def install(head: Head, count: int, image: WantedImage, path: Path) -> Non
         agents.append(
             {"name": record.name, "node": record.node.id, "session": number + 1, "key": key}
         )
+        if turn.used():
+            await turn.pause()
     layout = head.table.default_planner.layout.to_wire()
     timers = head.settings.sync
-    path.write_text(
-        json.dumps(
-            {
-                "epoch": head.store.epoch,
-                "layout": layout,
-                "agents": agents,
-                "hello_s": timers.hello_s,
-                "sync": timers.port,
-                "tls": head.settings.api_port,
-            }
-        )
-    )
+    told = {
+        "epoch": head.store.epoch,
+        "layout": layout,
+        "agents": agents,
+        "hello_s": timers.hello_s,
+        "sync": timers.port,
+        "tls": head.settings.api_port,
+    }
+    await asyncio.to_thread(path.write_bytes, msgspec.json.encode(told))
 
 
 async def serve(directory: Path, count: int, hello_s: float) -> None:
