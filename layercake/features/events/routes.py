@@ -23,7 +23,7 @@ from layercake.kraken.events import Severity
 from layercake.moduleapi.module import Role
 from layercake.moduleapi.web import is_web_socket, web_socket
 
-BATCH_S = 0.05
+BATCH_S = 0.03
 """How long events are gathered at most, while one follows another. The first after a rest is sent
 at once."""
 
