@@ -11,7 +11,7 @@ import os
 import random
 import signal
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -97,24 +97,26 @@ class HeadUnderTest:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, number)
 
-    async def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """An answer of its API. Raises aiohttp.ClientError, OSError and TimeoutError."""
+    @contextlib.asynccontextmanager
+    async def _asked(
+        self, method: str, path: str, body: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         connector = aiohttp.UnixConnector(str(self.directory / site.SOCKET))
         timeout = aiohttp.ClientTimeout(total=ASK_S)
         async with (
             aiohttp.ClientSession(connector=connector, timeout=timeout) as client,
             client.request(method, f"http://head{path}", json=body) as answer,
         ):
+            yield answer
+
+    async def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """An answer of its API. Raises aiohttp.ClientError, OSError and TimeoutError."""
+        async with self._asked(method, path, body) as answer:
             return answer.status, await answer.json()
 
     async def exec_lines(self, path: str, body: Any) -> tuple[int, list[Any]]:
         """The lines of a streamed answer. Raises as `request`."""
-        connector = aiohttp.UnixConnector(str(self.directory / site.SOCKET))
-        timeout = aiohttp.ClientTimeout(total=ASK_S)
-        async with (
-            aiohttp.ClientSession(connector=connector, timeout=timeout) as client,
-            client.post(f"http://head{path}", json=body) as answer,
-        ):
+        async with self._asked("POST", path, body) as answer:
             return answer.status, [json.loads(line) for line in (await answer.text()).splitlines()]
 
 

@@ -32,7 +32,9 @@ from pxe.packets import dhcp
 from pxe.packets.dhcp import DhcpPacket, MessageType
 
 LOOK_S = 0.05
-DHCP, CHANGE, COMMAND = "boot", "change", "command"
+DHCP = "boot"
+CHANGE = "change"
+COMMAND = "command"
 
 
 @dataclass(frozen=True)

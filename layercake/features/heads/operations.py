@@ -18,6 +18,7 @@ from layercake.heads.site import HeadsShown
 from layercake.kraken.errors import NotFound, Refused
 
 FILES_S = 3.0
+"""For so long a head may take to say that it has all files, before it is refused for that."""
 _LOOK_S = 0.1
 
 
