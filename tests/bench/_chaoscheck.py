@@ -71,6 +71,8 @@ class Checker:
         self._refused: set[tuple[str, str]] = set()
         self.released: dict[str, str] = {}
         """Nodes that were to be released in this round, and what was answered."""
+        self.boards: set[str] = set()
+        """Nodes whose boards were replaced in this round."""
         self._releases: dict[str, set[str]] = defaultdict(set)
 
     def watch(self, head: str, directory: Path) -> None:
@@ -175,6 +177,7 @@ class Checker:
         self.began = time.time()
         self.orders.clear()
         self.released.clear()
+        self.boards.clear()
         self._sent.clear()
 
     def command(self, head: str, what: str, bmc: str) -> None:
@@ -204,14 +207,14 @@ class Checker:
         """No order was carried out twice, and nothing else was done. A command is sent again only
         where the attempt that it was part of has failed, and another one has begun since. A node
         that is released runs nothing, and a step of that may be carried out again by another
-        head."""
+        head; one that loses its power for a new board is healed."""
         self._end_commands()
         ordered = Counter(order.node for order in self.orders)
         of_node: dict[str, list[Attempt]] = defaultdict(list)
         for attempt in sorted(attempts, key=lambda one: one.at):
             of_node[attempt.node].append(attempt)
         for node, sent in self._sent.items():
-            if self.released.get(node, "refused") != "refused":
+            if node in self.boards or self.released.get(node, "refused") != "refused":
                 continue
             if not ordered[node]:
                 counts = {what: len(times) for what, times in sent.items()}

@@ -12,6 +12,7 @@ import random
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from layercake.head.settings import FILE_NAME
 from layercake.kraken.events import MUTATION_FAILED
 from layercake.sim import site
 from layercake.sim.fleet.commands import played
+from layercake.sim.fleet.machine import Phase
 from layercake.sim.play import Options, build_play
 from layercake.sim.screen import Screen
 from powerman.drivers.sim import SOCKET as BMCS
@@ -257,7 +259,7 @@ class Site:
 
     async def change(self, register: str, method: str, path: str, body: dict[str, Any]) -> str:
         """One change, at whoever serves; what became of it."""
-        value = body["set"]["kernel_args"]
+        [value] = body["set"].values()
         outcome, head, began = await self.order(method, path, body)
         self.checker.answered(register, value, outcome, head, began)
         return outcome
@@ -294,7 +296,36 @@ class Site:
             self._cycle(),
             *(self._command(node) for node in self.nodes[4:7]),
             self._release(self.nodes[7]),
+            self._replace_board(self.nodes[8]),
         )
+
+    async def _replace_board(self, node: str) -> None:
+        """Replaces a node's board by one with another card: it loses its power, a person writes the
+        card into the inventory, and switches it on."""
+        machine = self.play.fleet.machines[node]
+        mac = f"02:b0:00:00:{next(self._numbers):04x}"
+        mac = f"{mac[:-2]}:{mac[-2:]}"
+        self.checker.boards.add(node)
+        machine.off()
+        machine.identity = replace(machine.identity, mac=mac)
+        await self.until(partial(self._write_card, node, mac), f"the new card of {node} is known")
+        await self.until(partial(self._switch_on, node), f"the new board of {node} is switched on")
+        self.checker.counts["boards replaced"] += 1
+
+    async def _write_card(self, node: str, mac: str) -> bool:
+        path = f"/v1/nodes/{node}"
+        outcome = await self.change(f"mac of {node}", "PATCH", path, {"set": {"mac": mac}})
+        return outcome == "acknowledged"
+
+    async def _switch_on(self, node: str) -> bool:
+        body = {"range": node, "action": "on", "force": True}
+        outcome, _, _ = await self.order("POST", "/v1/power", body)
+        return outcome == "acknowledged"
+
+    async def _boards_run(self) -> bool:
+        """Whether all new boards run, as they say themselves."""
+        machines = self.play.fleet.machines
+        return all(machines[node].phase is Phase.RUNNING for node in self.checker.boards)
 
     async def _release(self, node: str) -> None:
         """Has a node released for its next user."""
@@ -381,10 +412,11 @@ class Site:
             name: str(entry.get("kernel_args", "")) if isinstance(entry, dict) else ""
             for name, entry in nodes.items()
         }
+        macs = {f"mac of {name}": " ".join(nodes[name]["mac"]) for name in self.checker.boards}
         group = {found[name] for name in self.nodes[10:22]}
         if len(group) > 1:
             self.checker.fault("lost", f"a change of many is done in part: {sorted(group)}")
-        return {**found, "many": group.pop()}
+        return {**found, **macs, "many": group.pop()}
 
     async def attempts(self) -> list[Attempt]:
         """The attempts at mutations that heads have begun in this round, and those that failed."""
@@ -425,6 +457,7 @@ class Site:
             await people
         await self.until(self.all_follow, "all heads follow")
         await self.releases()
+        await self.until(self._boards_run, "new boards run")
         await self.until(self.all_up, "all nodes are up")
         self.checker.seen(await self.values())
         self.checker.end_round(await self.attempts())

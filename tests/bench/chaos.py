@@ -6,13 +6,13 @@ between them are broken again and again while people change things, and a checke
 Heads are whole ones, the store is a real etcd of three members, nodes and BMCs are simulated
 (layercake.sim); all of it is in a network namespace. Each head and each member has a disk of its
 own, for which it needs root: faults of disks are left out without. A round: people change entries
-of nodes, of one and of many at once, have nodes carry out commands, release a node, order power
-cycles and roll an image, and in the middle of that a fault begins and ends (FAULTS). Then all is
-let come up again, and what is so is compared with what people were told: acknowledged changes,
-commands and releases that are lost, refused ones that are done, commands, releases and power
-actions done twice, nodes touched that nobody asked for, and two heads that act at once.
-`recovered_s` is from the end of a fault until a head accepts a change. Prints a table and one JSON
-object last; the exit status is 1 if anything was counted.
+of nodes, of one and of many at once, have nodes carry out commands, release a node, replace a
+node's board, order power cycles and roll an image, and in the middle of that a fault begins and
+ends (FAULTS). Then all is let come up again, and what is so is compared with what people were told:
+acknowledged changes, commands and releases that are lost, refused ones that are done, commands,
+releases and power actions done twice, nodes touched that nobody asked for, and two heads that act
+at once. `recovered_s` is from the end of a fault until a head accepts a change. Prints a table and
+one JSON object last; the exit status is 1 if anything was counted.
 """
 
 from __future__ import annotations

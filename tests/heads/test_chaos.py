@@ -42,6 +42,7 @@ def test_nothing_is_lost_and_nothing_done_twice_whatever_breaks() -> None:
     assert seen["acknowledged"] > 10
     assert seen["power commands"] > 0
     assert seen["commands acknowledged"] > 0
+    assert seen["boards replaced"] == len(FAULTS)
     assert seen.get("releases acknowledged", 0) + seen.get("releases unknown", 0) > 0
 
 
