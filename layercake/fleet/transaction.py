@@ -8,6 +8,7 @@ same way the engine is asked what it would make of an event first, and is told t
 
 from __future__ import annotations
 
+import sqlite3
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -72,6 +73,8 @@ class Transaction:
         """Other names of nodes, by those that they have: their events go with them."""
         self.documents: dict[str, Callable[[], bytes]] = {}
         """Documents to be written with it (Store.documents)."""
+        self.statements: list[Callable[[sqlite3.Connection], object]] = []
+        """What features write to tables of their own with it."""
         self.can_wait = False
         """Its documents need not be on disk before it is so: the next flush writes them."""
         self.revises = revises
@@ -110,7 +113,7 @@ class Transaction:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to write."""
-        return not (self._copies or self.gone or self.documents)
+        return not (self._copies or self.gone or self.documents or self.statements)
 
     @property
     def revision(self) -> int:
@@ -161,6 +164,10 @@ class Transaction:
     ) -> None:
         """Adds to the history of a node, or of the head (Store.event)."""
         self.after(partial(self._store.event, record, kind, text, severity=severity, data=data))
+
+    def write(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        """Writes to a feature's own table with it."""
+        self.statements.append(work)
 
     def after(self, act: Callable[..., object], *about: object) -> None:
         """Calls `act` with these arguments, which must not fail, when all is on disk, after what

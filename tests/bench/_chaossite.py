@@ -301,7 +301,7 @@ class Site:
 
     async def _replace_board(self, node: str) -> None:
         """Replaces a node's board by one with another card: it loses its power, a person writes the
-        card into the inventory, and switches it on."""
+        card into the inventory, and has it boot."""
         machine = self.play.fleet.machines[node]
         mac = f"02:b0:00:00:{next(self._numbers):04x}"
         mac = f"{mac[:-2]}:{mac[-2:]}"
@@ -309,7 +309,7 @@ class Site:
         machine.off()
         machine.identity = replace(machine.identity, mac=mac)
         await self.until(partial(self._write_card, node, mac), f"the new card of {node} is known")
-        await self.until(partial(self._switch_on, node), f"the new board of {node} is switched on")
+        await self.until(partial(self._boot_anew, node), f"the new board of {node} is booted")
         self.checker.counts["boards replaced"] += 1
 
     async def _write_card(self, node: str, mac: str) -> bool:
@@ -317,8 +317,8 @@ class Site:
         outcome = await self.change(f"mac of {node}", "PATCH", path, {"set": {"mac": mac}})
         return outcome == "acknowledged"
 
-    async def _switch_on(self, node: str) -> bool:
-        body = {"range": node, "action": "on", "force": True}
+    async def _boot_anew(self, node: str) -> bool:
+        body = {"range": node, "action": "cycle", "force": True}
         outcome, _, _ = await self.order("POST", "/v1/power", body)
         return outcome == "acknowledged"
 

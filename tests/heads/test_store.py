@@ -35,6 +35,7 @@ from layercake.kraken.errors import OperationFailed
 from layercake.moduleapi.network import HeadAddress
 from tests.support.etcd import EtcdMembers
 from tests.support.linearizability import FOREVER, Swap, is_linearizable
+from tests.support.releases import KeptReleases
 
 REACHED = SiteHead(
     name="head1",
@@ -125,12 +126,14 @@ async def test_each_feature_writes_its_rows_again(head: OneHead) -> None:
     machine = Machine(key="node/n1", mac="02:00:00:00:00:01", address="", first_seen=1.0, seen=1.0)
     machines = machine_table.Rows(head.database, head.store)
     tpms = tpm_table.Rows(head.database, head.store)
-    releases = Releases(head.database, head.store)
-    release = await releases.begin("n1", "somebody")
+    releases = KeptReleases(head.database, head.store)
+    release = await releases.begun("n1", "somebody")
     for seen in (1.0, 2.0, 3.0):
-        await machines.write(replace(machine, seen=seen), b"report", b"accepted")
-        await tpms.write(Known(node="n1", since=seen), {"boot": ()})
-        await releases.change("n1", release.id, partial(replace, asked=seen))
+        await machines.write(
+            machine_table.Changed(replace(machine, seen=seen), b"report", b"accepted")
+        )
+        await tpms.write([(Known(node="n1", since=seen), {"boot": ()})])
+        await releases.step("n1", release.id, partial(replace, asked=seen))
     await head.close(in_order=False)
     await head.open()
     found = machine_table.Rows(head.database, head.store).all()

@@ -12,12 +12,15 @@ from layercake.features.machines.hardware import whereabouts
 from layercake.features.machines.hardware.drift import differences
 from layercake.features.machines.hardware.report import Report, read
 from layercake.features.machines.manager import Machines
+from layercake.features.machines.table import key_of_node
 from layercake.features.machines.views import hardware_of
 from layercake.features.nodes.explain import explain_text, explain_view
 from layercake.features.rolls.manager import Rolls
 from layercake.inventory.problems import InventoryErrors
+from layercake.kraken.errors import OperationFailed
 from minos.placeholders import is_placeholder
 from tests.machines.test_discovery import FULL, Stranger, report
+from tests.support.refusing import refusing
 from tests.support.world import World
 
 PLACED = """
@@ -184,6 +187,13 @@ async def test_drift_is_a_variable_with_a_policy(world: World) -> None:
     await world.restart()
     world.tick(0.0)
     assert world.node("n0").value("hardware") == "DRIFTED"
+    with (
+        refusing(world.head.database, "machines", f"NEW.key = '{key_of_node(world.node('n1'))}'"),
+        pytest.raises(OperationFailed),
+    ):
+        await world.ops.machines.accept("n[0-1]", "me")
+    world.tick(0.0)
+    assert world.node("n0").value("hardware") == "DRIFTED", "of all of them or none"
     assert await world.ops.machines.accept("n0", "me") == ["n0"]
     world.tick(0.0)
     assert (

@@ -20,7 +20,14 @@ from layercake.features.releases.table import Releases
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Hold, Record, Session, WantedImage
 from layercake.kraken.converge import Discovered
-from layercake.kraken.errors import InputError, OperationFailed, Refused, Unreachable
+from layercake.kraken.errors import (
+    InputError,
+    LayercakeError,
+    OperationFailed,
+    Refused,
+    Unreachable,
+)
+from tests.support.refusing import refusing
 from tests.support.world import INVENTORY, World
 
 IMAGE = WantedImage("compute", "blake2b:" + "a" * 64, 4096, {"command": ["/init"]})
@@ -613,3 +620,31 @@ async def test_the_releases_of_many_nodes_are_one_answer(site: Site) -> None:
     assert last == [ops.releases.of("n0") | {"releases": whole[0]["releases"][:1]}]
     with pytest.raises(InputError, match="n99"):
         await ops.releases.of_many("n99", last=True)
+
+
+async def test_what_is_refused_has_not_happened_to_any_node(site: Site) -> None:
+    """The store takes the release, and not that the node is held; then of the second node."""
+    store = site.world.head.store
+    for refused in ("n0", "n1"):
+        row = f"NEW.id = '{store.named(refused).node.id}'"
+        with (
+            refusing(site.world.head.database, "nodes", row),
+            pytest.raises(OperationFailed, match="cannot write the database"),
+        ):
+            await site.world.ops.releases.begin("n[0-1]", force=True, by="ann")
+        for record in store:
+            assert record.held is None
+            assert site.world.ops.releases.of(record.name)["releases"] == []
+        assert not site.keeper.kept.running()
+    await site.world.ops.releases.begin("n[0-1]", force=True, by="ann")
+    site.keeper.kept.load()
+    assert len(site.keeper.kept.running()) == 2
+
+
+async def test_a_release_that_cannot_be_given_up_goes_on(site: Site) -> None:
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    for what in ("abandon", "retry", "confirm", "free"):
+        with refusing(site.world.head.database, "nodes"), pytest.raises(LayercakeError):
+            await site.world.ops.releases.change("n0", what, "ann")
+    assert site.shown()["state"] == "running"
+    assert (await site.ended())["state"] == "done"

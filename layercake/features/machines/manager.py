@@ -17,6 +17,7 @@ from layercake.features.machines.hardware.drift import differences
 from layercake.features.machines.hardware.report import Report
 from layercake.features.machines.replacing import Replacing, automatic, nobody_takes
 from layercake.features.machines.table import (
+    Changed,
     Machine,
     Rows,
     bmc_marks,
@@ -198,7 +199,7 @@ class Machines:
         """No person has taken a stranger in: its TPM's endorsement key is its own word alone."""
         if (one := self._all.get(key_of_stranger(mac))) is not None:
             one = replace(one, tpm_ek="")
-            await self._rows.write(one, None)
+            await self._rows.write(Changed(one))
             self._remember(one)
 
     def rivals(self, machine: Machine) -> list[Machine]:
@@ -281,7 +282,7 @@ class Machines:
             summary(key, mac, address, found, before, now, said), alive_until=now + left, tpm_ek=ek
         )
         await self._make_room(key)
-        await self._rows.write(machine, msgspec.json.encode(found))
+        await self._rows.write(Changed(machine, msgspec.json.encode(found)))
         self._remember(machine)
         try:
             await self._ask(DISCOVERED, {"mac": mac})
@@ -403,7 +404,7 @@ class Machines:
             await self._option_82(record.node.macs, before),
         )
         machine = replace(machine, accepted=True, drift=differences(baseline, found))
-        await self._rows.write(machine, encoded, accepted)
+        await self._rows.write(Changed(machine, encoded, accepted))
         self._remember(machine)
         await self._known_now(record)
         self._report_drift(record, before, machine)
@@ -458,19 +459,25 @@ class Machines:
     # -- what people ask for
 
     async def accept(self, records: Iterable[Record], by: str) -> list[Record]:
-        """The hardware of nodes is right as it is now. Returns those of which there is a survey."""
+        """The hardware of nodes is right as it is now, of all of them or none. Returns those of
+        which there is a survey. Raises OperationFailed."""
+        surveys = [
+            (record, (await self._rows.reports(key_of_node(record)))[0]) for record in records
+        ]
         done = []
-        for record in records:
+        changed = []
+        for record, found in surveys:
             machine = self.of(record)
-            found = (await self._rows.reports(machine.key))[0] if machine is not None else None
             if machine is None or found is None:
                 continue
             drift = differences(found, found)
             machine = replace(machine, accepted=True, accepted_by=by, drift=drift)
-            await self._rows.write(machine, None, msgspec.json.encode(found))
-            self._remember(machine)
-            self._drifted(record, machine.drift)
+            changed.append(Changed(machine, accepted=msgspec.json.encode(found)))
             done.append(record)
+        await self._rows.write(*changed)
+        for record, one in zip(done, changed, strict=True):
+            self._remember(one.machine)
+            self._drifted(record, one.machine.drift)
         return done
 
     async def forget(self, machine: Machine) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -64,6 +64,15 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The endorsement key of a stranger's TPM (SHA-256), as it said before it was taken in."""
 
 
+class Changed(NamedTuple):
+    """A machine that is to be written, with a report if it is new, and with the accepted one if
+    that is."""
+
+    machine: Machine
+    report: bytes | None = None
+    accepted: bytes | None = None
+
+
 class Rows:
     """Reads and writes. What is written survives a kill when the call returns. All raise
     OperationFailed."""
@@ -84,24 +93,20 @@ class Rows:
         machines = [(one, report) for data, report in rows if (one := decoded(data, Machine))]
         return [replace(one, hardware=_hardware(one, report)) for one, report in machines]
 
-    async def write(
-        self, machine: Machine, report: bytes | None, accepted: bytes | None = None
-    ) -> None:
-        """Writes a machine, with a report if it is new, and with the accepted one if that is."""
-        data = msgspec.json.encode(machine)
+    async def write(self, *changed: Changed) -> None:
+        """Writes machines, all of them or none."""
+        rows = [(msgspec.json.encode(one.machine), one.machine.key) for one in changed]
+        reports = [(one.report, one.machine.key) for one in changed if one.report is not None]
+        accepted = [(one.accepted, one.machine.key) for one in changed if one.accepted is not None]
 
         def work(db: sqlite3.Connection) -> None:
-            db.execute(
-                "INSERT INTO machines (key, data) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
+            db.executemany(
+                "INSERT INTO machines (data, key) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
                 "data = excluded.data",
-                (machine.key, data),
+                rows,
             )
-            if report is not None:
-                db.execute("UPDATE machines SET report = ? WHERE key = ?", (report, machine.key))
-            if accepted is not None:
-                db.execute(
-                    "UPDATE machines SET accepted = ? WHERE key = ?", (accepted, machine.key)
-                )
+            db.executemany("UPDATE machines SET report = ? WHERE key = ?", reports)
+            db.executemany("UPDATE machines SET accepted = ? WHERE key = ?", accepted)
 
         await self._execute(work)
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from msgspec.structs import replace
-
 from layercake.base.clock import Clock
 from layercake.features.releases import events, password
+from layercake.features.releases.holds import NodeHolds
 from layercake.features.releases.record import (
     Ended,
     KnownDisks,
@@ -33,7 +32,8 @@ from layercake.features.releases.said import Erasing, erasing, proven
 from layercake.features.releases.table import Releases
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order
-from layercake.fleet.store import Hold, Record, Store, WantedImage
+from layercake.fleet.store import Record, Store
+from layercake.fleet.transaction import Transaction
 from layercake.kraken.errors import LayercakeError, NotFound, OperationFailed, Refused, Unreachable
 from layercake.moduleapi.event_loop.tasks import cancel_all
 
@@ -117,7 +117,7 @@ class ReleaseManager:
         self.kept = releases
         self.tasks: dict[str, asyncio.Task[None]] = {}
         """The releases that are carried out, by their nodes."""
-        self._progress: dict[str, str] = {}
+        self._holds = NodeHolds(store, desire, releases, means.push)
         self._steps: dict[str, Callable[[Record, Release], Awaitable[Ended]]] = {
             "hold": self._stop_images,
             "restart": self._restart,
@@ -131,13 +131,7 @@ class ReleaseManager:
     def load(self) -> None:
         """Takes over what was kept. Before the engine begins: what is held gets no image."""
         self.kept.load()
-        for record in self._store:
-            if why := self.kept.why_held(record.node.id):
-                stuck = self.kept.is_stuck(record.node.id)
-                record.held = Hold(
-                    self._worded(record, why), images=self._before(record), stuck=stuck
-                )
-                record.wanted = ()
+        self._holds.load()
 
     def advance(self) -> None:
         """Goes on with what nobody is at. Called again and again."""
@@ -166,60 +160,62 @@ class ReleaseManager:
     # ---- what people say
     # -----
 
-    async def begin(self, record: Record, by: str, *, force: bool) -> Release:
-        """Releases a node. The hold is on disk when this returns. Raises Refused,
-        OperationFailed."""
-        release = await self.kept.begin(record.node.id, by, record.wanted, force=force)
-        self._store.event(
-            record,
-            events.BEGUN,
-            f"by {by}" + (", by force" if force else ""),
-            data={"release": release.id},
-        )
-        await self._hold(record, up=True)
-        return release
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """What becomes of releases and of their holds when the block ends: all of it is written, or
+        nothing. Raises OperationFailed if it cannot be."""
+        async with self.kept.alone, self._desire.transaction() as transaction:
+            yield transaction
 
-    async def retry(self, record: Record, by: str) -> None:
-        """Tries a release again from the step that failed. Raises Refused, NotFound,
-        OperationFailed."""
-        await self.kept.change(record.node.id, self._newest(record).id, retried)
-        self._store.event(record, events.RETRIED, f"by {by}")
-        await self._hold(record, up=True)
+    def begin(self, transaction: Transaction, record: Record, by: str, *, force: bool) -> None:
+        """Releases a node. Raises Refused."""
+        refuse(record, force=force)
+        release = self.kept.begin(transaction, record.node.id, by, record.wanted, force=force)
+        self._holds.hold(transaction, record, release)
+        text = f"by {by}" + (", by force" if force else "")
+        transaction.event(record, events.BEGUN, text, data={"release": release.id})
 
-    async def abandon(self, record: Record, by: str) -> None:
-        """Gives a release up; the node stays held. Raises Refused, NotFound, OperationFailed."""
-        await self.kept.change(
-            record.node.id,
-            self._newest(record).id,
-            partial(abandoned, by=by, now=self._store.wall()),
-        )
-        task = self.tasks.get(record.node.id)
-        if task is not None:
+    def retry(self, transaction: Transaction, record: Record, by: str) -> None:
+        """Tries a release again from the step that failed. Raises Refused, NotFound."""
+        self._holds.hold(transaction, record, self._change(transaction, record, retried))
+        transaction.event(record, events.RETRIED, f"by {by}")
+
+    def abandon(self, transaction: Transaction, record: Record, by: str) -> None:
+        """Gives a release up; the node stays held. Raises Refused, NotFound."""
+        change = partial(abandoned, by=by, now=self._store.wall())
+        release = self._change(transaction, record, change)
+        transaction.after(self._leave, record.node.id)
+        self._holds.hold(transaction, record, release)
+        transaction.event(record, events.ABANDONED, f"by {by}")
+
+    def _leave(self, node: str) -> None:
+        """Nobody is at a node's release any more."""
+        self._holds.progress.pop(node, None)
+        if (task := self.tasks.get(node)) is not None:
             task.cancel()
-        self._progress.pop(record.node.id, None)
-        self._store.event(record, events.ABANDONED, f"by {by}")
-        await self._hold(record, up=True)
 
-    async def confirm(self, record: Record, by: str) -> None:
+    def confirm(self, transaction: Transaction, record: Record, by: str) -> None:
         """A person vouches for a release that nobody but the node speaks for: the node is free.
-        Raises Refused, NotFound, OperationFailed."""
-        before = self._before(record)
-        await self.kept.change(
-            record.node.id,
-            self._newest(record).id,
-            partial(confirmed, by=by, now=self._store.wall()),
-        )
-        self._store.event(record, events.CONFIRMED, f"by {by}")
-        await self._let_go(record, before)
-        self._done(record)
+        Raises Refused, NotFound."""
+        images = self._holds.wanted_again(record)
+        change = partial(confirmed, by=by, now=self._store.wall())
+        self._change(transaction, record, change)
+        self._holds.let_go(transaction, record, images)
+        transaction.event(record, events.CONFIRMED, f"by {by}")
+        transaction.after(self._done, record)
 
-    async def free(self, record: Record, by: str) -> None:
+    def free(self, transaction: Transaction, record: Record, by: str) -> None:
         """Takes away the hold of a release that was given up, or cannot be read. Raises Refused,
-        OperationFailed."""
-        before = self._before(record)
-        await self.kept.free(record.node.id, by)
-        self._store.event(record, events.FREED, f"by {by}")
-        await self._let_go(record, before)
+        NotFound."""
+        images = self._holds.wanted_again(record)
+        self.kept.free(transaction, record.node.id, by)
+        self._holds.let_go(transaction, record, images)
+        transaction.event(record, events.FREED, f"by {by}")
+
+    def _change(
+        self, transaction: Transaction, record: Record, change: Callable[[Release], Release]
+    ) -> Release:
+        return self.kept.change(transaction, record.node.id, self._newest(record).id, change)
 
     def _newest(self, record: Record) -> Release:
         found = self.kept.of(record.node.id)
@@ -227,53 +223,9 @@ class ReleaseManager:
             raise NotFound(f"cannot find a release of {record.name}")
         return found[-1]
 
-    # ---- the hold
-    # -----
-
-    def _before(self, record: Record) -> tuple[WantedImage, ...]:
-        found = self.kept.of(record.node.id)
-        return found[-1].before if found else ()
-
-    def _worded(self, record: Record, why: str) -> str:
-        progress = self._progress.get(record.node.id, "")
-        found = self.kept.of(record.node.id)
-        if found and found[-1].waits:
-            progress = (
-                "switch it off and on yourself and see minOS on its console, then `layercake node "
-                f"release --confirm {record.name}`"
-            )
-        return why + (f": {progress}" if progress else "")
-
-    async def _hold(self, record: Record, *, up: bool) -> None:
-        """What is wanted of a node follows its release: no images, and up or off."""
-        hold = Hold(
-            self._worded(record, self.kept.why_held(record.node.id)),
-            "up" if up else "off",
-            self._before(record),
-            self.kept.is_stuck(record.node.id),
-        )
-        care = partial(replace, ours=True, released=up and record.value("power") == "OFF")
+    async def _hold(self, record: Record, release: Release, *, up: bool) -> None:
         async with self._desire.transaction() as transaction:
-            self._desire.hold(transaction, record, hold, care=care)
-            transaction.after(self._means.push, record)
-
-    async def _let_go(self, record: Record, before: Sequence[WantedImage]) -> None:
-        """The hold is over: what the inventory wants of the node counts again. Raises
-        LayercakeError, and holds on then."""
-        had = {image.name: image for image in before}
-        async with self._desire.transaction() as transaction:
-            images = tuple(had.get(name) or self._desire.image(name) for name in record.node.images)
-            self._desire.hold(transaction, record, None, images)
-            transaction.after(self._means.push, record)
-
-    def _show_progress(self, record: Record, progress: str) -> None:
-        """How far a step is, for people."""
-        self._progress[record.node.id] = progress
-        if record.held is not None:
-            node = record.node.id
-            why = self._worded(record, self.kept.why_held(node))
-            record.held = replace(record.held, why=why, stuck=self.kept.is_stuck(node))
-            self._store.mark(record)
+            self._holds.hold(transaction, record, release, up=up)
 
     # ---- the steps, one after the other
     # ------------------------------------------------------------------------------------
@@ -282,16 +234,16 @@ class ReleaseManager:
         node = record.node.id
         try:
             while (release := self._newest(record)).id == id_ and (name := release.next):
-                release = await self.kept.change(node, id_, lambda r: began(r, self._store.wall()))
+                release = await self.kept.step(node, id_, lambda r: began(r, self._store.wall()))
                 if record.held is None or record.wanted or record.held.state != "up":
-                    await self._hold(record, up=True)
-                self._show_progress(record, "")
+                    await self._hold(record, release, up=True)
+                self._holds.show_progress(record, "")
                 end = await self._step(record, release, name)
                 witness = BY_HEAD.get(name) or self._means.witness(record)
-                await self.kept.change(
+                await self.kept.step(
                     node, id_, partial(_with_end, end, self._store.wall(), witness)
                 )
-                self._progress.pop(node, None)
+                self._holds.progress.pop(node, None)
                 self._step_ended(record, name, end)
         except LayercakeError as error:  # nothing could be written: the next look goes on with it
             log.error("the release of %s waits: %s", record.name, error)
@@ -299,7 +251,7 @@ class ReleaseManager:
 
     def _step_ended(self, record: Record, name: str, end: Ended) -> None:
         if end.result == "failed":
-            self._show_progress(record, "")
+            self._holds.show_progress(record, "")
             self._store.event(record, events.FAILED, f"{name}: {end.detail}", data={"step": name})
             return
         self._store.event(
@@ -311,9 +263,8 @@ class ReleaseManager:
         if self._newest(record).done:
             self._done(record)
         elif self._newest(record).waits:
-            self._show_progress(record, "")
-            why = self._worded(record, self.kept.why_held(record.node.id))
-            self._store.event(record, events.UNCONFIRMED, why)
+            self._holds.show_progress(record, "")
+            self._store.event(record, events.UNCONFIRMED, self._holds.why(record))
 
     def _done(self, record: Record) -> None:
         self._store.event(
@@ -386,21 +337,21 @@ class ReleaseManager:
             try:
                 now = erasing(await self._means.ask_node(record, order))
             except Unreachable as error:
-                self._show_progress(record, error.message)
+                self._holds.show_progress(record, error.message)
                 limit = STALL_S
             else:
                 if now.state == "failed":
                     return Ended("failed", now.failures, now.erased, now.left_lines)
                 if now.state == "done":
                     return await self._proven(record, now)
-                self._show_progress(record, now.progress)
+                self._holds.show_progress(record, now.progress)
                 limit = DRIVE_S if now.silent else STALL_S
                 if now.mark != mark:
                     since = self._clock()
                     mark = now.mark
             if self._clock() - since > limit:
                 raise OperationFailed(
-                    f"it does not get on: {self._progress.get(record.node.id, '')}",
+                    f"it does not get on: {self._holds.progress.get(record.node.id, '')}",
                     hint="look at the node's console; then --retry, or --abandon",
                 )
             await self._sleep(ASK_S)
@@ -436,7 +387,7 @@ class ReleaseManager:
     async def _power_cycle(self, record: Record, release: Release) -> Ended:
         before = record.session.boot_id if record.session is not None else ""
         self._means.end_session(record)
-        await self._hold(record, up=False)
+        await self._hold(record, release, up=False)
         if record.value("power") != "OFF":
             self._means.order(record, Order("off", force=True, by=release.by, at=self._clock()))
         await self._until(lambda: record.value("power") == "OFF" and record.care.order is None)
@@ -444,10 +395,11 @@ class ReleaseManager:
         await self._until(lambda: self._clock() - since >= DARK_S)
         stays_off = record.node.state == "off"
         if not stays_off:
-            await self._hold(record, up=True)
+            await self._hold(record, release, up=True)
             await self._until(lambda: self._is_up(record, before))
         if not release.unproven and self._means.witness(record) != "node":
-            await self._let_go(record, release.before)
+            async with self._desire.transaction() as transaction:
+                self._holds.let_go(transaction, record, self._holds.wanted_again(record))
         if stays_off:
             return Ended(detail="it is off, and stays so, as it is wanted")
         return Ended(detail=f"its memory was without power for {DARK_S:.0f} s")

@@ -7,7 +7,7 @@ from typing import Any
 
 from layercake.api.caller import said_by
 from layercake.features.guard.guard import Guard
-from layercake.features.releases.manager import ReleaseManager, refuse
+from layercake.features.releases.manager import ReleaseManager
 from layercake.features.releases.views import release_view
 from layercake.fleet.desired import refuse_busy
 from layercake.fleet.store import Record, Store
@@ -34,10 +34,9 @@ class NodeReleases:
         records = self._meant(text)
         refuse_busy(records, force)
         self._guard.refuse_frozen(records, "release")
-        for record in records:
-            refuse(record, force=force)
-        for record in records:
-            await self.releases.begin(record, said_by(by), force=force)
+        async with self.releases.transaction() as transaction:
+            for record in records:
+                self.releases.begin(transaction, record, said_by(by), force=force)
         return [record.name for record in records]
 
     async def change(self, text: str, what: str, by: str) -> list[str]:
@@ -53,15 +52,16 @@ class NodeReleases:
             "free": self.releases.free,
             "confirm": self.releases.confirm,
         }[what]
-        for record in records:
-            try:
-                await act(record, said_by(by))
-            except (Refused, InputError) as error:
-                refused = error
-            else:
-                done.append(record.name)
-        if refused is not None and not done:
-            raise refused
+        async with self.releases.transaction() as transaction:
+            for record in records:
+                try:
+                    act(transaction, record, said_by(by))
+                except (Refused, InputError) as error:
+                    refused = error
+                else:
+                    done.append(record.name)
+            if refused is not None and not done:
+                raise refused
         return done
 
     def of(self, name: str) -> dict[str, Any]:

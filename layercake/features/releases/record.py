@@ -139,6 +139,11 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return STEPS[len(self.steps)] if len(self.steps) < len(STEPS) else ""
 
     @property
+    def stuck(self) -> bool:
+        """Whether it holds the node and does not go on by itself."""
+        return self.holds and not self.next
+
+    @property
     def why(self) -> str:
         """Why the node is held, for people; empty where it is not."""
         if not self.holds:

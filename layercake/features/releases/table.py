@@ -16,6 +16,7 @@ import msgspec
 from layercake.features.releases.record import Release, abandoned, freed
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Store, WantedImage
+from layercake.fleet.transaction import Transaction
 from layercake.kraken.errors import NotFound, Refused
 
 KEPT = 10
@@ -31,8 +32,9 @@ class Releases:
         self._store = store
         self._of: dict[str, list[Release]] = {}
         self._unreadable: set[str] = set()
-        self._gone: list[str] = []
-        self._alone = asyncio.Lock()
+        self._gone: frozenset[str] = frozenset()
+        self.alone = asyncio.Lock()
+        """Whoever changes a release has it until that is written."""
 
     def load(self) -> None:
         """Takes over what was kept, in the order in which it was asked for: wall clocks step, rows
@@ -65,77 +67,95 @@ class Releases:
     def is_stuck(self, node: str) -> bool:
         """Whether a release holds a node and does not go on by itself."""
         found = self._of.get(node, ())
-        return node in self._unreadable or bool(found and found[-1].holds and not found[-1].next)
+        return node in self._unreadable or bool(found and found[-1].stuck)
 
-    async def begin(
-        self, node: str, by: str, before: tuple[WantedImage, ...] = (), *, force: bool = False
+    def begin(
+        self,
+        transaction: Transaction,
+        node: str,
+        by: str,
+        before: tuple[WantedImage, ...] = (),
+        *,
+        force: bool = False,
     ) -> Release:
-        """A new release of a node. Raises Refused while another one holds it, and OperationFailed
-        if it cannot be written."""
-        async with self._alone:
-            if why := self.why_held(node):
-                raise Refused(f"cannot release {node}: {why}")
-            release = Release(
-                id=secrets.token_hex(8),
-                node=node,
-                by=by,
-                asked=self._store.wall(),
-                before=before,
-                force=force,
-            )
-            await self._write(release, [*self._of.get(node, ()), release])
-            return release
+        """A new release of a node, written with a transaction. The caller has `alone`. Raises
+        Refused while another one holds it."""
+        if why := self.why_held(node):
+            raise Refused(f"cannot release {node}: {why}")
+        asked = self._store.wall()
+        release = Release(
+            id=secrets.token_hex(8), node=node, by=by, asked=asked, before=before, force=force
+        )
+        self._include(transaction, node, [*self._of.get(node, ()), release])
+        return release
 
-    async def change(self, node: str, id_: str, change: Callable[[Release], Release]) -> Release:
-        """Changes a node's newest release, if it still is the one with this id. Raises NotFound if
-        not, what `change` raises, and OperationFailed if it cannot be written."""
-        async with self._alone:
-            found = self._of.get(node)
-            if not found or found[-1].id != id_:
-                raise NotFound(f"cannot find release {id_[:40]!r} of {node}")
-            release = change(found[-1])
-            await self._write(release, [*found[:-1], release])
-            return release
+    async def step(self, node: str, id_: str, change: Callable[[Release], Release]) -> Release:
+        """How far a node's newest release is, if it still is the one with this id. Raises NotFound
+        if not, and OperationFailed if it cannot be written."""
+        async with self.alone:
+            all_ = self._changed(node, id_, change)
+            gone = self._gone
+            await self._database.execute(self._store, partial(_write, node, all_, gone))
+            self._wrote(node, all_, gone)
+            return all_[-1]
 
-    async def free(self, node: str, by: str) -> None:
-        """A person takes the hold of a release away that was abandoned, or cannot be read. Raises
-        Refused where none is, and OperationFailed."""
-        async with self._alone:
-            if node in self._unreadable:
-                await self._database.execute(self._store, partial(_delete, node))
-                self._of.pop(node, None)
-                self._unreadable.discard(node)
-                return
-            found = self._of.get(node)
-            if not found:
-                raise Refused("cannot free the node: no release holds it")
-            await self._write(release := freed(found[-1], by), [*found[:-1], release])
+    def change(
+        self, transaction: Transaction, node: str, id_: str, change: Callable[[Release], Release]
+    ) -> Release:
+        """Changes a node's newest release with a transaction. The caller has `alone`. Raises as
+        `step`, and what `change` raises."""
+        all_ = self._changed(node, id_, change)
+        self._include(transaction, node, all_)
+        return all_[-1]
+
+    def free(self, transaction: Transaction, node: str, by: str) -> None:
+        """A person takes the hold of a release away that was abandoned, or cannot be read, with a
+        transaction. The caller has `alone`. Raises Refused where none is."""
+        found = self._of.get(node)
+        if node in self._unreadable:
+            self._include(transaction, node, [])
+        elif found:
+            self._include(transaction, node, [*found[:-1], freed(found[-1], by)])
+        else:
+            raise Refused("cannot free the node: no release holds it")
+
+    def _changed(self, node: str, id_: str, change: Callable[[Release], Release]) -> list[Release]:
+        found = self._of.get(node)
+        if not found or found[-1].id != id_:
+            raise NotFound(f"cannot find release {id_[:40]!r} of {node}")
+        return [*found[:-1], change(found[-1])]
 
     def node_removed(self, node: str) -> None:
         """A node is gone, and its releases with it. Its rows go with the next one that is
         written."""
         self._unreadable.discard(node)
         if self._of.pop(node, None) is not None:
-            self._gone.append(node)
+            self._gone |= {node}
 
-    async def _write(self, release: Release, all_: list[Release]) -> None:
-        data = msgspec.json.encode(release)
-        old = all_[:-KEPT]
-        gone = self._gone
+    def _include(self, transaction: Transaction, node: str, all_: list[Release]) -> None:
+        transaction.write(partial(_write, node, all_, self._gone))
+        transaction.after(self._wrote, node, all_, self._gone)
 
-        def work(db: sqlite3.Connection) -> None:
-            for node in gone:
-                _delete(node, db)
-            db.execute(
-                "INSERT INTO releases (id, node, asked, data) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (id) DO UPDATE SET data = excluded.data",
-                (release.id, release.node, release.asked, data),
-            )
-            db.executemany("DELETE FROM releases WHERE id = ?", [(one.id,) for one in old])
+    def _wrote(self, node: str, all_: list[Release], gone: frozenset[str]) -> None:
+        self._gone -= gone
+        if all_:
+            self._of[node] = all_[-KEPT:]
+            return
+        self._of.pop(node, None)
+        self._unreadable.discard(node)
 
-        await self._database.execute(self._store, work)
-        self._gone = []
-        self._of[release.node] = all_[-KEPT:]
+
+def _write(node: str, all_: list[Release], gone: frozenset[str], db: sqlite3.Connection) -> None:
+    """Writes the newest of a node's releases; with none of them, takes its rows away, as it does
+    those of nodes that are gone."""
+    deleted = gone if all_ else {*gone, node}
+    db.executemany("DELETE FROM releases WHERE node = ?", [(one,) for one in deleted])
+    db.executemany(
+        "INSERT INTO releases (id, node, asked, data) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (id) DO UPDATE SET data = excluded.data",
+        [(one.id, one.node, one.asked, msgspec.json.encode(one)) for one in all_[-1:]],
+    )
+    db.executemany("DELETE FROM releases WHERE id = ?", [(one.id,) for one in all_[:-KEPT]])
 
 
 def give_up(database: Path, by: str, now: float) -> list[str]:
@@ -156,7 +176,3 @@ def give_up(database: Path, by: str, now: float) -> list[str]:
                     found.append(release.node)
         db.commit()
     return found
-
-
-def _delete(node: str, db: sqlite3.Connection) -> None:
-    db.execute("DELETE FROM releases WHERE node = ?", (node,))

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -251,15 +251,9 @@ class Tpms:
         logs = await self._rows.logs(record.node.id)
         lines = verdict.troubles + _differences(verdict, logs, steps, shown)
         logs[LAST] = steps
-        await self._write(
-            replace(
-                verdict.known,
-                last=shown,
-                troubles=lines,
-                proven="" if lines or verdict.new else boot.id,
-            ),
-            _logged(logs, before, verdict.known, shown.boot),
-        )
+        proven = "" if lines or verdict.new else boot.id
+        now = replace(verdict.known, last=shown, troubles=lines, proven=proven)
+        await self._write((now, _logged(logs, before, verdict.known, shown.boot)))
         if verdict.new:
             self._store.event(
                 record, events.RECORDED, verdict.new, data={"ek": shown.ek, "boot": shown.boot}
@@ -303,7 +297,7 @@ class Tpms:
         lines = (f"it has shown no TPM: {printable(why)}",)
         known = self.of(record)
         if known.troubles != lines:
-            await self._write(replace(known, troubles=lines), None)
+            await self._write((replace(known, troubles=lines), None))
         self._report_troubles(record, lines, boot)
         return self._pass(record, boot, quoted=False)
 
@@ -360,9 +354,12 @@ class Tpms:
 
     # -- what people ask for
 
-    async def accept(self, records: Iterable[Record]) -> list[tuple[Record, Shown]]:
-        """What nodes have shown last is right. Returns those that have shown something."""
+    async def accept(self, records: Sequence[Record]) -> list[tuple[Record, Shown]]:
+        """What nodes have shown last is right, of all of them or none. Returns those that have
+        shown something. Raises OperationFailed."""
+        last = {record.node.id: await self._rows.logs(record.node.id) for record in records}
         done = []
+        changed = []
         for record in records:
             known = self.of(record)
             if known.last is None:
@@ -371,25 +368,26 @@ class Tpms:
             now = replace(
                 judging.recorded(same, known.last, self.part(record).tpm_registers), troubles=()
             )
-            logs = await self._rows.logs(record.node.id)
+            logs = last[record.node.id]
             boot = known.last.boot
             logs = {
                 name: steps for name, steps in logs.items() if name == LAST or name in now.expected
             }
             logs |= {name: logs.get(LAST, ()) for name in now.expected if name in ("", boot)}
-            await self._write(now, logs)
+            changed.append((now, logs))
             done.append((record, known.last))
+        await self._write(*changed)
         return done
 
     async def cleared(self, record: Record) -> None:
         """A node's TPM was cleared: it counts its resets from 0 (Part 3, TPM2_Clear). Raises
         OperationFailed."""
         if record.node.id in self._known:
-            await self._write(replace(self.of(record), resets=0), None)
+            await self._write((replace(self.of(record), resets=0), None))
 
     async def forget(self, record: Record) -> None:
         """Nothing is recorded of a node's TPM any more. Raises OperationFailed."""
-        await self._rows.remove(record.node.id)
+        await self._write(gone=[record.node.id])
         for kept in (self._known, self._challenges, self._passes):
             kept.pop(record.node.id, None)
 
@@ -400,13 +398,11 @@ class Tpms:
         if self._known.pop(record.node.id, None) is not None:
             self._gone.append(record.node.id)
 
-    async def _write(self, known: Known, logs: Logs | None) -> None:
-        await self._rows.write(known, logs)
-        self._known[known.node] = known
-        gone = self._gone
-        self._gone = []
-        for node in gone:
-            await self._rows.remove(node)
+    async def _write(self, *changed: tuple[Known, Logs | None], gone: Collection[str] = ()) -> None:
+        left = self._gone
+        await self._rows.write(changed, [*left, *gone])
+        self._gone = self._gone[len(left) :]
+        self._known |= {known.node: known for known, _ in changed}
 
 
 def _differences(

@@ -4,7 +4,7 @@ the event logs."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -84,19 +84,24 @@ class Rows:
             if (found := decoded(data, Known)) is not None
         ]
 
-    async def write(self, known: Known, logs: Logs | None) -> None:
-        """Writes what is known, and with it the logs if they are others."""
-        data = msgspec.json.encode(known)
-        packed = None if logs is None else msgspec.json.encode(logs)
+    async def write(
+        self, changed: Sequence[tuple[Known, Logs | None]], gone: Collection[str] = ()
+    ) -> None:
+        """Writes what is known of nodes, each with its logs if they are others, and forgets those
+        that are gone: all of it, or nothing."""
+        packed = [(msgspec.json.encode(known), known.node) for known, _ in changed]
+        logs = [
+            (msgspec.json.encode(some), known.node) for known, some in changed if some is not None
+        ]
 
         def work(db: sqlite3.Connection) -> None:
-            db.execute(
-                "INSERT INTO tpms (node, data) VALUES (?, ?) ON CONFLICT (node) DO UPDATE SET data "
+            db.executemany("DELETE FROM tpms WHERE node = ?", [(node,) for node in gone])
+            db.executemany(
+                "INSERT INTO tpms (data, node) VALUES (?, ?) ON CONFLICT (node) DO UPDATE SET data "
                 "= excluded.data",
-                (known.node, data),
+                packed,
             )
-            if packed is not None:
-                db.execute("UPDATE tpms SET logs = ? WHERE node = ?", (packed, known.node))
+            db.executemany("UPDATE tpms SET logs = ? WHERE node = ?", logs)
 
         await self._execute(work)
 
@@ -106,12 +111,6 @@ class Rows:
             lambda db: db.execute("SELECT logs FROM tpms WHERE node = ?", (node,)).fetchone()
         )
         return (decoded(row[0], Logs) if row else None) or {}
-
-    async def remove(self, node: str) -> None:
-        """Forgets a node's."""
-        await self._execute(
-            lambda db: db.execute("DELETE FROM tpms WHERE node = ?", (node,)).rowcount
-        )
 
     async def _execute(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._database.execute(self._store, work)

@@ -272,7 +272,7 @@ class Database:
         """Writes what was prepared, and has it happen when it is on the disk, before anything else
         is written. Raises OperationFailed if it cannot be written; it does not happen then."""
         waits = transaction.can_wait or not transaction.documents
-        if waits and not transaction.records and not transaction.gone:
+        if waits and not (transaction.records or transaction.gone or transaction.statements):
             store.documents |= transaction.documents
             await whole(transaction.commit())
         else:
@@ -290,17 +290,10 @@ class Database:
             async for rows in put_into_words(transaction.records):  # they are copies
                 await self._in_thread(store, functools.partial(self._insert_nodes, rows))
                 self._written.note(rows)
-            await self._in_thread(
-                store,
-                functools.partial(
-                    self._end,
-                    transaction.gone,
-                    [],
-                    transaction.revision,
-                    texts,
-                    transaction.renamed,
-                ),
-            )
+            for work in transaction.statements:
+                await self._in_thread(store, functools.partial(work, self.connection))
+            end = functools.partial(self._end, transaction.gone, [], transaction.revision)
+            await self._in_thread(store, functools.partial(end, texts, transaction.renamed))
         self._written.forget(transaction.gone)
         if transaction.can_wait:
             store.documents |= transaction.documents
