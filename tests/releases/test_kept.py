@@ -229,3 +229,16 @@ def test_what_goes_on_in_a_backup_is_given_up(tmp_path: Path) -> None:
 def test_a_backup_of_an_older_head_has_no_releases(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "db").close()
     assert give_up(tmp_path / "db", "the restore", 900.0) == []
+
+
+def test_a_node_that_was_added_again_keeps_its_new_row(tmp_path: Path) -> None:
+    """Its old rows are taken away with the next release, also one of several nodes."""
+
+    async def work(releases: KeptReleases) -> None:
+        await whole(releases)
+        releases.node_removed("n1")
+        await releases.begun_all(["n1", "n2"], "ann")
+
+    at(tmp_path / "db", work)
+    kept = at(tmp_path / "db", lambda releases: _all(releases))
+    assert [len(kept), kept[0].next] == [1, "hold"]

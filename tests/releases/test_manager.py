@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from layercake.features.guard.guard import Guard
-from layercake.features.releases import manager as keeper
-from layercake.features.releases import password
 from layercake.features.releases.manager import ReleaseManager
 from layercake.features.releases.operations import NodeReleases
 from layercake.features.releases.record import STEPS, KnownDisks, Witness
+from layercake.features.releases.steps import carrying_out, password
 from layercake.features.releases.table import Releases
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Hold, Record, Session, WantedImage
@@ -179,7 +178,7 @@ class Site:
 
 @pytest.fixture
 def site(world: World, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr(keeper, "LOOK_S", 0.01)  # how often a step is looked at
+    monkeypatch.setattr(carrying_out, "LOOK_S", 0.01)  # how often a step is looked at
     return Site(world)
 
 
@@ -303,6 +302,8 @@ async def test_a_release_that_waits_is_held_over_a_restart_and_can_be_given_up(s
     assert site.record.wanted == () and not site.keeper.kept.running()
     await ops.releases.change("n0", "abandon", "bob")
     assert site.shown()["state"] == "abandoned"
+    assert site.record.held is not None
+    assert site.record.held.why.endswith("it is held until a person frees it")
     await ops.releases.change("n0", "free", "bob")
     assert site.shown()["state"] == "freed"
 
@@ -576,7 +577,7 @@ async def test_a_large_disk_has_its_time_as_long_as_it_gets_on(site: Site) -> No
     site.machine.grows = True
     await site.world.ops.releases.begin("n0", force=False, by="ann")
     since = site.world.clock.now
-    await site.until(lambda: site.world.clock.now - since > 3 * keeper.STALL_S)
+    await site.until(lambda: site.world.clock.now - since > 3 * carrying_out.STALL_S)
     assert site.shown()["state"] == "running"
     site.machine.grows = False
     assert (await site.ended())["state"] == "failed"
@@ -648,3 +649,13 @@ async def test_a_release_that_cannot_be_given_up_goes_on(site: Site) -> None:
             await site.world.ops.releases.change("n0", what, "ann")
     assert site.shown()["state"] == "running"
     assert (await site.ended())["state"] == "done"
+
+
+async def test_a_node_is_free_when_its_last_step_is_written_and_not_before(site: Site) -> None:
+    await site.world.ops.releases.begin("n0", force=False, by="ann")
+    over = "json_extract(CAST(NEW.data AS TEXT), '$.ended') IS NOT NULL"
+    with refusing(site.world.head.database, "releases", over):
+        await site.until(lambda: site.machine.done.count("off") == 2)
+        assert site.record.held is not None and site.record.wanted == ()
+    assert (await site.ended())["state"] == "done"
+    assert site.record.held is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from layercake.base.secrets import SecretRef, Vault
-from layercake.features.releases import password
+from layercake.features.releases.steps import password
 from layercake.kraken.errors import InputError, NotFound, OperationFailed
 from tests.support.world import INVENTORY, World
 

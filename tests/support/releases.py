@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from layercake.features.releases.record import Release
 from layercake.features.releases.table import Releases
 from layercake.fleet.engine import Engine
@@ -34,8 +36,22 @@ class KeptReleases(Releases):
 
     async def begun(self, node: str, by: str) -> Release:
         """A release that was begun. Raises as `begin`, and OperationFailed."""
+        [release] = await self.begun_all([node], by)
+        return release
+
+    async def begun_all(self, nodes: Sequence[str], by: str) -> list[Release]:
+        """The same of several nodes."""
         transaction = Transaction(self._nodes, self._engine, revises=False)
         async with self.alone:
-            release = self.begin(transaction, node, by)
+            self.clean(transaction)
+            releases = [self.begin(transaction, node, by) for node in nodes]
+            await self._kept_in.change(self._nodes, transaction)
+        return releases
+
+    async def step(self, node: str, id_: str, change: Callable[[Release], Release]) -> Release:
+        """The same of one that was changed. Raises as `change`, and OperationFailed."""
+        transaction = Transaction(self._nodes, self._engine, revises=False)
+        async with self.alone:
+            release = self.change(transaction, node, id_, change)
             await self._kept_in.change(self._nodes, transaction)
         return release

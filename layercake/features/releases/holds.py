@@ -30,21 +30,20 @@ class NodeHolds:
     def load(self) -> None:
         """Holds what the kept releases hold, before the engine begins."""
         for record in self._store:
-            if why := self._releases.why_held(record.node.id):
+            if why := self.why(record):
                 stuck = self._releases.is_stuck(record.node.id)
-                record.held = Hold(
-                    self._worded(record, why), images=self._before(record), stuck=stuck
-                )
+                record.held = Hold(why, images=self._before(record), stuck=stuck)
                 record.wanted = ()
 
     def why(self, record: Record) -> str:
-        """Why a node is held, and how far that is, for people."""
-        return self._worded(record, self._releases.why_held(record.node.id))
-
-    def _worded(self, record: Record, why: str) -> str:
-        progress = self.progress.get(record.node.id, "")
+        """Why a node is held, and how far that is, for people; "" if it is not."""
         found = self._releases.of(record.node.id)
-        if found and found[-1].waits:
+        why = self._releases.why_held(record.node.id)
+        return self._worded(record, why, found[-1]) if found and why else why
+
+    def _worded(self, record: Record, why: str, release: Release) -> str:
+        progress = self.progress.get(record.node.id, "") if release.next else ""
+        if release.waits:
             progress = (
                 "switch it off and on yourself and see minOS on its console, then `layercake node "
                 f"release --confirm {record.name}`"
@@ -59,11 +58,16 @@ class NodeHolds:
         self, transaction: Transaction, record: Record, release: Release, *, up: bool = True
     ) -> None:
         """What is wanted of a node follows its release: no images, and up or off."""
-        why = self._worded(record, release.why)
+        why = self._worded(record, release.why, release)
         hold = Hold(why, "up" if up else "off", release.before, release.stuck)
         care = partial(replace, ours=True, released=up and record.value("power") == "OFF")
         self._desire.hold(transaction, record, hold, care=care)
         transaction.after(self._push, record)
+
+    async def apply(self, record: Record, release: Release, *, up: bool) -> None:
+        """The same at once. Raises OperationFailed."""
+        async with self._desire.transaction() as transaction:
+            self.hold(transaction, record, release, up=up)
 
     def wanted_again(self, record: Record) -> tuple[WantedImage, ...]:
         """What the inventory wants of a node that is held no more; an image that was wanted before

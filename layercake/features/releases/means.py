@@ -13,8 +13,8 @@ from layercake.base.secrets import Vault
 from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.files.hostkeys import HostKeys
 from layercake.features.machines.manager import Machines
-from layercake.features.releases import password
 from layercake.features.releases.record import KnownDisks, Witness
+from layercake.features.releases.steps import password
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.guard_state import Order
 from layercake.fleet.store import Record, Store
@@ -27,8 +27,8 @@ CONSOLE = "console.forget"
 
 @dataclass(frozen=True, slots=True)
 class HeadNodeActions:
-    """See manager.NodeActions. `give_order` has the engine do something to a node's power, `ask`
-    asks the module that offers a call, and `changed` has the modules told of a node anew."""
+    """See NodeActions. `give_order` has the engine do something to a node's power, `ask` asks the
+    module that offers a call, and `changed` has the modules told of a node anew."""
 
     store: Store
     desire: DesiredState

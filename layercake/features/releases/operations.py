@@ -31,11 +31,11 @@ class NodeReleases:
     async def begin(self, text: str, force: bool, by: str) -> list[str]:
         """Releases nodes: all of the range, or none. Raises Refused for one that is frozen, BUSY,
         or held already, and OperationFailed if it cannot be written."""
-        records = self._meant(text)
-        refuse_busy(records, force)
-        self._guard.refuse_frozen(records, "release")
         async with self.releases.transaction() as transaction:
-            for record in records:
+            records = self._meant(text)
+            refuse_busy(records, force)
+            self._guard.refuse_frozen(records, "release")
+            async for record in in_slices(records):
                 self.releases.begin(transaction, record, said_by(by), force=force)
         return [record.name for record in records]
 
@@ -43,7 +43,6 @@ class NodeReleases:
         """Tries releases again ("retry"), gives them up ("abandon"), vouches for them ("confirm"),
         or frees their nodes ("free"); the nodes of which it was done. Raises Refused if it can be
         done of none."""
-        records = self._meant(text)
         done = []
         refused = None
         act = {
@@ -53,7 +52,7 @@ class NodeReleases:
             "confirm": self.releases.confirm,
         }[what]
         async with self.releases.transaction() as transaction:
-            for record in records:
+            async for record in in_slices(self._meant(text)):
                 try:
                     act(transaction, record, said_by(by))
                 except (Refused, InputError) as error:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import secrets
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
@@ -89,22 +89,15 @@ class Releases:
         self._include(transaction, node, [*self._of.get(node, ()), release])
         return release
 
-    async def step(self, node: str, id_: str, change: Callable[[Release], Release]) -> Release:
-        """How far a node's newest release is, if it still is the one with this id. Raises NotFound
-        if not, and OperationFailed if it cannot be written."""
-        async with self.alone:
-            all_ = self._changed(node, id_, change)
-            gone = self._gone
-            await self._database.execute(self._store, partial(_write, node, all_, gone))
-            self._wrote(node, all_, gone)
-            return all_[-1]
-
     def change(
         self, transaction: Transaction, node: str, id_: str, change: Callable[[Release], Release]
     ) -> Release:
-        """Changes a node's newest release with a transaction. The caller has `alone`. Raises as
-        `step`, and what `change` raises."""
-        all_ = self._changed(node, id_, change)
+        """Changes a node's newest release with a transaction, if it still is the one with this id.
+        The caller has `alone`. Raises NotFound if not, and what `change` raises."""
+        found = self._of.get(node)
+        if not found or found[-1].id != id_:
+            raise NotFound(f"cannot find release {id_[:40]!r} of {node}")
+        all_ = [*found[:-1], change(found[-1])]
         self._include(transaction, node, all_)
         return all_[-1]
 
@@ -119,11 +112,15 @@ class Releases:
         else:
             raise Refused("cannot free the node: no release holds it")
 
-    def _changed(self, node: str, id_: str, change: Callable[[Release], Release]) -> list[Release]:
-        found = self._of.get(node)
-        if not found or found[-1].id != id_:
-            raise NotFound(f"cannot find release {id_[:40]!r} of {node}")
-        return [*found[:-1], change(found[-1])]
+    def clean(self, transaction: Transaction) -> None:
+        """Takes the rows of nodes that are gone away with a transaction, before anything else of
+        it: one that was added again has rows of its own."""
+        if gone := self._gone:
+            transaction.write(partial(_delete, gone))
+            transaction.after(self._cleaned, gone)
+
+    def _cleaned(self, gone: frozenset[str]) -> None:
+        self._gone -= gone
 
     def node_removed(self, node: str) -> None:
         """A node is gone, and its releases with it. Its rows go with the next one that is
@@ -133,11 +130,11 @@ class Releases:
             self._gone |= {node}
 
     def _include(self, transaction: Transaction, node: str, all_: list[Release]) -> None:
-        transaction.write(partial(_write, node, all_, self._gone))
-        transaction.after(self._wrote, node, all_, self._gone)
+        """Writes the newest of a node's releases; with none of them, takes its rows away."""
+        transaction.write(partial(_write, all_) if all_ else partial(_delete, {node}))
+        transaction.after(self._wrote, node, all_)
 
-    def _wrote(self, node: str, all_: list[Release], gone: frozenset[str]) -> None:
-        self._gone -= gone
+    def _wrote(self, node: str, all_: list[Release]) -> None:
         if all_:
             self._of[node] = all_[-KEPT:]
             return
@@ -145,17 +142,18 @@ class Releases:
         self._unreadable.discard(node)
 
 
-def _write(node: str, all_: list[Release], gone: frozenset[str], db: sqlite3.Connection) -> None:
-    """Writes the newest of a node's releases; with none of them, takes its rows away, as it does
-    those of nodes that are gone."""
-    deleted = gone if all_ else {*gone, node}
-    db.executemany("DELETE FROM releases WHERE node = ?", [(one,) for one in deleted])
-    db.executemany(
+def _write(all_: list[Release], db: sqlite3.Connection) -> None:
+    one = all_[-1]
+    db.execute(
         "INSERT INTO releases (id, node, asked, data) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (id) DO UPDATE SET data = excluded.data",
-        [(one.id, one.node, one.asked, msgspec.json.encode(one)) for one in all_[-1:]],
+        (one.id, one.node, one.asked, msgspec.json.encode(one)),
     )
-    db.executemany("DELETE FROM releases WHERE id = ?", [(one.id,) for one in all_[:-KEPT]])
+    db.executemany("DELETE FROM releases WHERE id = ?", [(old.id,) for old in all_[:-KEPT]])
+
+
+def _delete(nodes: Collection[str], db: sqlite3.Connection) -> None:
+    db.executemany("DELETE FROM releases WHERE node = ?", [(node,) for node in nodes])
 
 
 def give_up(database: Path, by: str, now: float) -> list[str]:

@@ -371,18 +371,25 @@ class Database:
         task = asyncio.ensure_future(work)
         with contextlib.suppress(OperationFailed):  # of `check`: the store does not answer
             for _ in range(ANSWERS):
-                await asyncio.wait([task], timeout=ANSWER_S)
+                try:
+                    await asyncio.wait([task], timeout=ANSWER_S)
+                except asyncio.CancelledError:  # it goes on
+                    self._leave_unsure(task)
+                    raise
                 if task.done():
                     break
                 self._shared.check()
         if not task.done():
-            self._unsure.add(task)
-            task.add_done_callback(self._known)
+            self._leave_unsure(task)
             raise OperationFailed(
                 "cannot say whether this was done: the store of the heads does not answer",
                 hint="look again when it does: `layercake heads`",
             )
         return task.result()
+
+    def _leave_unsure(self, task: asyncio.Task[Any]) -> None:
+        self._unsure.add(task)
+        task.add_done_callback(self._known)
 
     def _known(self, task: asyncio.Task[Any]) -> None:
         self._unsure.discard(task)
