@@ -132,7 +132,7 @@ async def test_each_feature_writes_its_rows_again(head: OneHead) -> None:
         await machines.write(
             machine_table.Changed(replace(machine, seen=seen), b"report", b"accepted")
         )
-        await tpms.write([(Known(node="n1", since=seen), {"boot": ()})])
+        await tpms.write(Known(node="n1", since=seen), {"boot": ()})
         await releases.step("n1", release.id, partial(replace, asked=seen))
     await head.close(in_order=False)
     await head.open()

@@ -268,7 +268,7 @@ async def test_required_takes_nobody_in_whom_no_person_has_taken(
         "no TPM was recorded" in told(world, "tpm.refused")[0]
         and "tpm accept n0" in told(world, "tpm.refused")[0]
     )
-    await world.head.part(Tpms).accept([world.node("n0")])
+    await world.ops.tpms.accept("n0", "me")
     assert (await joins(world, client, tpm))[0] == 200
     await world.head.part(Tpms).forget(world.node("n0"))
     assert (await joins(world, client, tpm))[0] == 403
@@ -341,7 +341,7 @@ async def test_a_register_that_differs_is_named_with_what_differs(
     assert any(
         "not to be believed" in line for line in world.head.part(Tpms).troubles(world.node("n0"))
     )
-    await world.head.part(Tpms).accept([world.node("n0")])
+    await world.ops.tpms.accept("n0", "me")
     assert (await joins(world, client, tpm))[0] == 200
     assert world.head.part(Tpms).troubles(world.node("n0")) == []
 

@@ -48,7 +48,9 @@ def _start(kernel: Kernel) -> Running:
     def held(record: Record) -> str:
         return why_held(record, machines)
 
-    operations = MachineRequests(store, kernel.modules.ask, machines, kernel.part(NodeDisks))
+    operations = MachineRequests(
+        store, kernel.desire, kernel.modules.ask, machines, kernel.part(NodeDisks)
+    )
     return Running(
         (machines, operations),
         load=machines.load,

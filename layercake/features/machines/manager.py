@@ -4,7 +4,8 @@ each is in memory."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,8 +27,10 @@ from layercake.features.machines.table import (
     same_hardware,
     summary,
     wanted_places,
+    write_machine,
 )
 from layercake.fleet.store import Record, Store
+from layercake.fleet.transaction import Transaction
 from layercake.kraken.errors import LayercakeError, NotFound
 from layercake.moduleapi.strangers import DISCOVERED, HEARD, Tickets
 
@@ -458,27 +461,16 @@ class Machines:
 
     # -- what people ask for
 
-    async def accept(self, records: Iterable[Record], by: str) -> list[Record]:
-        """The hardware of nodes is right as it is now, of all of them or none. Returns those of
-        which there is a survey. Raises OperationFailed."""
-        surveys = [
-            (record, (await self._rows.reports(key_of_node(record)))[0]) for record in records
-        ]
-        done = []
-        changed = []
-        for record, found in surveys:
-            machine = self.of(record)
-            if machine is None or found is None:
-                continue
-            drift = differences(found, found)
-            machine = replace(machine, accepted=True, accepted_by=by, drift=drift)
-            changed.append(Changed(machine, accepted=msgspec.json.encode(found)))
-            done.append(record)
-        await self._rows.write(*changed)
-        for record, one in zip(done, changed, strict=True):
-            self._remember(one.machine)
-            self._drifted(record, one.machine.drift)
-        return done
+    def accept(
+        self, transaction: Transaction, record: Record, machine: Machine, found: Report, by: str
+    ) -> None:
+        """The hardware of a node is right as its machine reports it."""
+        drift = differences(found, found)
+        now = replace(machine, accepted=True, accepted_by=by, drift=drift)
+        changed = Changed(now, accepted=msgspec.json.encode(found))
+        transaction.write(partial(write_machine, changed))
+        transaction.after(self._remember, now)
+        transaction.after(self._drifted, record, drift)
 
     async def forget(self, machine: Machine) -> None:
         """Forgets a machine; if it reports again, it is new."""

@@ -13,10 +13,12 @@ from layercake.api.caller import said_by
 from layercake.features.disks.node_disks import NodeDisks
 from layercake.features.disks.said import plain_data
 from layercake.features.machines import adopt, events
+from layercake.features.machines.hardware.report import Report
 from layercake.features.machines.manager import Machines
 from layercake.features.machines.table import Machine
 from layercake.features.machines.views import machine_view
-from layercake.fleet.store import Store
+from layercake.fleet.desired import DesiredState
+from layercake.fleet.store import Record, Store
 from layercake.inventory import fields, ranges
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.moduleapi.fields import Mistake
@@ -33,8 +35,16 @@ WIDEST = 20
 class MachineRequests:
     """Operations on machines."""
 
-    def __init__(self, store: Store, ask: AskModule, machines: Machines, disks: NodeDisks) -> None:
+    def __init__(
+        self,
+        store: Store,
+        desire: DesiredState,
+        ask: AskModule,
+        machines: Machines,
+        disks: NodeDisks,
+    ) -> None:
         self._store = store
+        self._desire = desire
         self._ask = ask
         self._machines = machines
         self._disks = disks
@@ -142,10 +152,32 @@ class MachineRequests:
     async def accept(self, text: str, by: str) -> list[str]:
         """The hardware of nodes is right as it is now; returns those of which something was
         reported."""
-        done = await self._machines.accept(self._store.select(text), said_by(by))
-        for record in done:
-            self._store.event(record, events.ACCEPTED, f"by {said_by(by)}")
-        return [record.name for record in done]
+        done = []
+        async with self._desire.transaction(revises=False) as transaction:
+            records = self._store.select(text)
+            surveys = await self._surveys(records)
+            for record in records:
+                machine, found = surveys.get(record.node.id, (None, None))
+                if machine is not None and found is not None:
+                    self._machines.accept(transaction, record, machine, found, said_by(by))
+                    transaction.event(record, events.ACCEPTED, f"by {said_by(by)}")
+                    done.append(record.name)
+        return done
+
+    async def _surveys(self, records: Sequence[Record]) -> dict[str, tuple[Machine, Report | None]]:
+        """What the machines of nodes have reported, by the nodes' ids; of one that reports
+        meanwhile, the new."""
+        found: dict[str, tuple[Machine, Report | None]] = {}
+
+        def is_new(record: Record) -> bool:
+            machine = self._machines.of(record)
+            return machine is not None and found.get(record.node.id, (None,))[0] is not machine
+
+        while new := [record for record in records if is_new(record)]:
+            for record in new:
+                if (machine := self._machines.of(record)) is not None:
+                    found[record.node.id] = machine, (await self._machines.report(machine))[0]
+        return found
 
     async def forget(self, mac: str, by: str) -> str:
         """Forgets a machine that no inventory knows. Raises NotFound, and Refused for a node's."""

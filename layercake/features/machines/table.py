@@ -93,22 +93,9 @@ class Rows:
         machines = [(one, report) for data, report in rows if (one := decoded(data, Machine))]
         return [replace(one, hardware=_hardware(one, report)) for one, report in machines]
 
-    async def write(self, *changed: Changed) -> None:
-        """Writes machines, all of them or none."""
-        rows = [(msgspec.json.encode(one.machine), one.machine.key) for one in changed]
-        reports = [(one.report, one.machine.key) for one in changed if one.report is not None]
-        accepted = [(one.accepted, one.machine.key) for one in changed if one.accepted is not None]
-
-        def work(db: sqlite3.Connection) -> None:
-            db.executemany(
-                "INSERT INTO machines (data, key) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
-                "data = excluded.data",
-                rows,
-            )
-            db.executemany("UPDATE machines SET report = ? WHERE key = ?", reports)
-            db.executemany("UPDATE machines SET accepted = ? WHERE key = ?", accepted)
-
-        await self._execute(work)
+    async def write(self, changed: Changed) -> None:
+        """Writes a machine."""
+        await self._execute(partial(write_machine, changed))
 
     async def reports(self, key: str) -> tuple[Report | None, Report | None]:
         """A machine's report, and the one that was accepted."""
@@ -123,6 +110,20 @@ class Rows:
     async def remove(self, *keys: str) -> None:
         """Forgets machines."""
         await self._execute(partial(_remove, keys))
+
+
+def write_machine(changed: Changed, db: sqlite3.Connection) -> None:
+    """Writes a machine's row."""
+    key = changed.machine.key
+    db.execute(
+        "INSERT INTO machines (key, data) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET "
+        "data = excluded.data",
+        (key, msgspec.json.encode(changed.machine)),
+    )
+    if changed.report is not None:
+        db.execute("UPDATE machines SET report = ? WHERE key = ?", (changed.report, key))
+    if changed.accepted is not None:
+        db.execute("UPDATE machines SET accepted = ? WHERE key = ?", (changed.accepted, key))
 
 
 def _hardware(machine: Machine, report: bytes | None) -> Hardware | None:

@@ -22,7 +22,7 @@ def _start(kernel: Kernel) -> Running:
     )
     kernel.store.listen(tpms.note_event)
     check = TpmCheck(kernel.store, kernel.joining, tpms)
-    operations = NodeTpms(kernel.store, tpms)
+    operations = NodeTpms(kernel.store, kernel.desire, tpms)
     return Running(
         (tpms, operations),
         load=tpms.load,

@@ -4,12 +4,14 @@ minos/tpm/proof.py."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from cryptography import x509
@@ -21,9 +23,10 @@ from layercake.base.text import printable
 from layercake.features.tpm import events, judging
 from layercake.features.tpm.evidence import certificate, credential, log, quote
 from layercake.features.tpm.module import NOTHING, TpmPart, TpmSettings
-from layercake.features.tpm.table import LAST, Known, Logs, Rows, Shown
+from layercake.features.tpm.table import LAST, Known, Logs, Rows, Shown, write_tpm
 from layercake.fleet.persistence.database import Database
 from layercake.fleet.store import Event, Record, Store
+from layercake.fleet.transaction import Transaction
 from layercake.kraken.errors import InputError, Refused
 from minos.tpm.proof import qualifying
 
@@ -103,7 +106,8 @@ class Tpms:
         self._ordered = ordered
         self._adopted = adopted
         self._known: dict[str, Known] = {}
-        self._gone: list[str] = []
+        self._gone: frozenset[str] = frozenset()
+        self._writing = asyncio.Lock()
         self._challenges: dict[str, Challenge] = {}
         self._passes: dict[str, Pass] = {}
         self._sent: dict[str, Sent] = {}
@@ -116,7 +120,7 @@ class Tpms:
             self.authorities = certificate.authorities(self._settings.authorities)
         for known in self._rows.all():
             if self._store.find(known.node) is None:
-                self._gone.append(known.node)
+                self._gone |= {known.node}
             else:
                 self._known[known.node] = known
 
@@ -253,7 +257,7 @@ class Tpms:
         logs[LAST] = steps
         proven = "" if lines or verdict.new else boot.id
         now = replace(verdict.known, last=shown, troubles=lines, proven=proven)
-        await self._write((now, _logged(logs, before, verdict.known, shown.boot)))
+        await self._write(now, _logged(logs, before, verdict.known, shown.boot))
         if verdict.new:
             self._store.event(
                 record, events.RECORDED, verdict.new, data={"ek": shown.ek, "boot": shown.boot}
@@ -297,7 +301,7 @@ class Tpms:
         lines = (f"it has shown no TPM: {printable(why)}",)
         known = self.of(record)
         if known.troubles != lines:
-            await self._write((replace(known, troubles=lines), None))
+            await self._write(replace(known, troubles=lines), None)
         self._report_troubles(record, lines, boot)
         return self._pass(record, boot, quoted=False)
 
@@ -354,40 +358,54 @@ class Tpms:
 
     # -- what people ask for
 
-    async def accept(self, records: Sequence[Record]) -> list[tuple[Record, Shown]]:
-        """What nodes have shown last is right, of all of them or none. Returns those that have
-        shown something. Raises OperationFailed."""
-        last = {record.node.id: await self._rows.logs(record.node.id) for record in records}
+    async def accept(
+        self, transaction: Transaction, records: Sequence[Record]
+    ) -> list[tuple[Record, Shown]]:
+        """What nodes have shown last is right. Returns those that have shown something."""
         done = []
-        changed = []
-        for record in records:
-            known = self.of(record)
+        for record, known, logs in await self._shown_last(records):
             if known.last is None:
                 continue
             same = known if known.ek == known.last.ek else Known(node=known.node, last=known.last)
             now = replace(
                 judging.recorded(same, known.last, self.part(record).tpm_registers), troubles=()
             )
-            logs = last[record.node.id]
             boot = known.last.boot
-            logs = {
+            kept = {
                 name: steps for name, steps in logs.items() if name == LAST or name in now.expected
             }
-            logs |= {name: logs.get(LAST, ()) for name in now.expected if name in ("", boot)}
-            changed.append((now, logs))
+            kept |= {name: logs.get(LAST, ()) for name in now.expected if name in ("", boot)}
+            transaction.write(partial(write_tpm, now, kept))
+            transaction.after(self._remember, now)
             done.append((record, known.last))
-        await self._write(*changed)
         return done
+
+    async def _shown_last(self, records: Sequence[Record]) -> list[tuple[Record, Known, Logs]]:
+        """What nodes have shown, with the event logs; of one that shows its TPM meanwhile, the
+        new."""
+        found: dict[str, tuple[Record, Known, Logs]] = {}
+
+        def is_new(record: Record) -> bool:
+            had = found.get(record.node.id)
+            return had is None or had[1] != self.of(record)
+
+        while new := [record for record in records if is_new(record)]:
+            for one in new:
+                found[one.node.id] = one, self.of(one), await self._rows.logs(one.node.id)
+        return list(found.values())
+
+    def _remember(self, known: Known) -> None:
+        self._known[known.node] = known
 
     async def cleared(self, record: Record) -> None:
         """A node's TPM was cleared: it counts its resets from 0 (Part 3, TPM2_Clear). Raises
         OperationFailed."""
         if record.node.id in self._known:
-            await self._write((replace(self.of(record), resets=0), None))
+            await self._write(replace(self.of(record), resets=0), None)
 
     async def forget(self, record: Record) -> None:
         """Nothing is recorded of a node's TPM any more. Raises OperationFailed."""
-        await self._write(gone=[record.node.id])
+        await self._rows.remove(record.node.id)
         for kept in (self._known, self._challenges, self._passes):
             kept.pop(record.node.id, None)
 
@@ -396,13 +414,14 @@ class Tpms:
         for kept in (self._challenges, self._passes, self._sent):
             kept.pop(record.node.id, None)
         if self._known.pop(record.node.id, None) is not None:
-            self._gone.append(record.node.id)
+            self._gone |= {record.node.id}
 
-    async def _write(self, *changed: tuple[Known, Logs | None], gone: Collection[str] = ()) -> None:
-        left = self._gone
-        await self._rows.write(changed, [*left, *gone])
-        self._gone = self._gone[len(left) :]
-        self._known |= {known.node: known for known, _ in changed}
+    async def _write(self, known: Known, logs: Logs | None) -> None:
+        async with self._writing:  # who is added again is written after his old row is gone
+            gone = self._gone - {known.node}
+            await self._rows.write(known, logs, gone)
+            self._gone -= {*gone, known.node}
+            self._remember(known)
 
 
 def _differences(

@@ -11,6 +11,7 @@ from layercake.features.tpm.evidence.log import Step
 from layercake.features.tpm.manager import Tpms
 from layercake.features.tpm.table import LAST
 from layercake.features.tpm.views import tpm_view
+from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import NotFound
 
@@ -18,8 +19,9 @@ from layercake.kraken.errors import NotFound
 class NodeTpms:
     """Operations on TPMs."""
 
-    def __init__(self, store: Store, tpms: Tpms) -> None:
+    def __init__(self, store: Store, desire: DesiredState, tpms: Tpms) -> None:
         self._store = store
+        self._desire = desire
         self._tpms = tpms
 
     def all(self) -> list[dict[str, Any]]:
@@ -48,14 +50,15 @@ class NodeTpms:
 
     async def accept(self, text: str, by: str) -> list[str]:
         """What nodes have shown last is right; returns those that have shown something."""
-        done = await self._tpms.accept(self._store.select(text))
-        for record, shown in done:
-            self._store.event(
-                record,
-                events.ACCEPTED,
-                f"TPM {shown.ek[:16]} and its registers, by {said_by(by)}",
-                data={"ek": shown.ek, "boot": shown.boot},
-            )
+        async with self._desire.transaction(revises=False) as transaction:
+            done = await self._tpms.accept(transaction, self._store.select(text))
+            for record, shown in done:
+                transaction.event(
+                    record,
+                    events.ACCEPTED,
+                    f"TPM {shown.ek[:16]} and its registers, by {said_by(by)}",
+                    data={"ek": shown.ek, "boot": shown.boot},
+                )
         return [record.name for record, _ in done]
 
     async def forget(self, name: str, by: str) -> str:

@@ -4,7 +4,8 @@ the event logs."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -84,24 +85,13 @@ class Rows:
             if (found := decoded(data, Known)) is not None
         ]
 
-    async def write(
-        self, changed: Sequence[tuple[Known, Logs | None]], gone: Collection[str] = ()
-    ) -> None:
-        """Writes what is known of nodes, each with its logs if they are others, and forgets those
-        that are gone: all of it, or nothing."""
-        packed = [(msgspec.json.encode(known), known.node) for known, _ in changed]
-        logs = [
-            (msgspec.json.encode(some), known.node) for known, some in changed if some is not None
-        ]
+    async def write(self, known: Known, logs: Logs | None, gone: Collection[str] = ()) -> None:
+        """Writes what is known of a node, with its logs if they are others, and forgets those that
+        are gone."""
 
         def work(db: sqlite3.Connection) -> None:
-            db.executemany("DELETE FROM tpms WHERE node = ?", [(node,) for node in gone])
-            db.executemany(
-                "INSERT INTO tpms (data, node) VALUES (?, ?) ON CONFLICT (node) DO UPDATE SET data "
-                "= excluded.data",
-                packed,
-            )
-            db.executemany("UPDATE tpms SET logs = ? WHERE node = ?", logs)
+            _delete(gone, db)
+            write_tpm(known, logs, db)
 
         await self._execute(work)
 
@@ -112,5 +102,26 @@ class Rows:
         )
         return (decoded(row[0], Logs) if row else None) or {}
 
+    async def remove(self, *nodes: str) -> None:
+        """Forgets what is known of nodes."""
+        await self._execute(partial(_delete, nodes))
+
     async def _execute(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._database.execute(self._store, work)
+
+
+def write_tpm(known: Known, logs: Logs | None, db: sqlite3.Connection) -> None:
+    """Writes what is known of a node's TPM, and its logs if they are others."""
+    db.execute(
+        "INSERT INTO tpms (node, data) VALUES (?, ?) ON CONFLICT (node) DO UPDATE SET data "
+        "= excluded.data",
+        (known.node, msgspec.json.encode(known)),
+    )
+    if logs is not None:
+        db.execute(
+            "UPDATE tpms SET logs = ? WHERE node = ?", (msgspec.json.encode(logs), known.node)
+        )
+
+
+def _delete(nodes: Collection[str], db: sqlite3.Connection) -> None:
+    db.executemany("DELETE FROM tpms WHERE node = ?", [(node,) for node in nodes])
