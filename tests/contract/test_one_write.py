@@ -12,11 +12,18 @@ from tests.contract.test_bounded import in_product
 
 PLACES = ("layercake/features/", "layercake/api/", "layercake/agents/", "layercake/fleet/")
 GOES_ON = {
-    "layercake/features/releases/manager.py:_carry_out": "a step after the other; the next head "
-    "goes on with the one that it was at",
-    "layercake/features/rolls/manager.py:advance": "two decisions of the head, each of its own",
+    "layercake/features/rolls/manager.py:advance": "two decisions of the head, each of its own"
 }
 """{function that writes several times: why it may}."""
+LOOPS = (
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ListComp,
+    ast.DictComp,
+    ast.SetComp,
+    ast.GeneratorExp,
+)
 WRITES = ("write", "remove", "execute", "step")
 
 
@@ -45,7 +52,7 @@ def several(path: str, tree: ast.AST) -> Iterator[str]:
     """The functions that write in a loop, or several times on one way."""
     for function in ast.walk(tree):
         if path.startswith(PLACES) and isinstance(function, ast.AsyncFunctionDef):
-            loops = (node for node in own(function) if isinstance(node, ast.For | ast.While))
+            loops = (node for node in own(function) if isinstance(node, LOOPS))
             if any(map(is_write, (inner for loop in loops for inner in own(loop)))) or (
                 most(function.body) > 1
             ):
@@ -54,23 +61,22 @@ def several(path: str, tree: ast.AST) -> Iterator[str]:
 
 def most(body: list[ast.stmt]) -> int:
     """How many writes there are on one way through statements, at most."""
-    total = 0
-    for statement in body:
-        parts = [
-            getattr(statement, field, [])
-            for field in ("body", "orelse", "finalbody")
-            if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
-        ]
-        inside = [most(part) for part in parts if isinstance(part, list)]
-        if isinstance(statement, ast.If):
-            total += max(inside)
-            if statement.body and isinstance(statement.body[-1], ast.Return | ast.Raise):
-                total -= inside[0]
-        elif any(inside) or not isinstance(statement, ast.Expr | ast.Assign | ast.Return):
-            total += sum(inside) + is_write(statement)
-        else:
-            total += sum(map(is_write, own(statement)))
-    return total
+    return sum(map(of_one, body))
+
+
+def of_one(statement: ast.stmt) -> int:
+    """The same of one statement; the way that ends in it is another one than that which goes on."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return 0
+    if isinstance(statement, ast.If):
+        ends = bool(statement.body) and isinstance(statement.body[-1], ast.Return | ast.Raise)
+        return max(0 if ends else most(statement.body), most(statement.orelse))
+    blocks = [getattr(statement, field, []) for field in ("body", "orelse", "finalbody")]
+    blocks += [handler.body for handler in getattr(statement, "handlers", [])]
+    blocks += [case.body for case in getattr(statement, "cases", [])]
+    if any(blocks):
+        return sum(map(most, blocks)) + is_write(statement)
+    return sum(map(is_write, own(statement)))
 
 
 @pytest.mark.parametrize(
@@ -81,6 +87,15 @@ def most(body: list[ast.stmt]) -> int:
         ("async with desire.transaction() as t:\n  pass\nawait self.kept.step(1)", ["f"]),
         ("if a:\n  await self._rows.write(1)\n  return\nawait self._rows.write(2)", []),
         ("if a:\n  await self._rows.write(1)\nelse:\n  await self._rows.remove(2)", []),
+        (
+            "if a:\n  await self._rows.write(1)\n  return\nelse:\n  await self._rows.write(2)\n"
+            "await self._rows.write(3)",
+            ["f"],
+        ),
+        ("a: int = await self._rows.write(1)\nb += await self._rows.write(2)", ["f"]),
+        ("async for one in many:\n  await self._rows.write(one)", ["f"]),
+        ("await gather(*[await self._rows.write(one) for one in many])", ["f"]),
+        ("try:\n  await self._rows.write(1)\nexcept A:\n  await self._rows.write(2)", ["f"]),
         ("found = await self._database.execute(a, b)\nreturn await self._rows.write(c)", ["f"]),
     ],
 )

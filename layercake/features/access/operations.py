@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from layercake.agents.pki import Authority, person_name
+from layercake.agents.pki import Authority, client_name, person_name
 from layercake.api.caller import Caller, printable
 from layercake.base.text import nearest
 from layercake.features.access.people import SUBJECT
@@ -55,15 +55,16 @@ class TokenChanges:
         seconds: float | None,
         *,
         certificate: bool = False,
-    ) -> tuple[Token, str]:
-        """A token and its text, which is shown this once. It holds for `seconds`, None is until it
-        is revoked. Raises InputError, and Refused for more than the caller has."""
+    ) -> tuple[Token, str, dict[str, str]]:
+        """A token, its text, which is shown this once, and {"cert", "key"} if it shall have a
+        `certificate`. It holds for `seconds`, None is until it is revoked. Raises InputError, and
+        Refused for more than the caller has."""
         expires = self._expires(seconds)
         if groups is not None:
             self._check(groups)
         _refuse_more(caller, name, expires, may_exec=may_exec)
         async with self._desire.transaction(revises=False) as transaction:
-            return self._tokens.make(
+            token, text = self._tokens.make(
                 transaction,
                 name,
                 role,
@@ -73,6 +74,7 @@ class TokenChanges:
                 expires=expires,
                 certificate=certificate,
             )
+            return token, text, self.certify(client_name(token.id)) if certificate else {}
 
     def _expires(self, seconds: float | None) -> float | None:
         """When a token that is created now ends, in seconds since the epoch. Raises InputError."""

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from layercake.agents.pki import client_name
 from layercake.api.route import CALLER, Reach, route
 from layercake.features.access.answers import KeyPair, NewToken, RevokedToken, TokenList
 from layercake.features.access.doors import certificate_name
@@ -56,7 +55,7 @@ class TokenRoutes:
     async def create(self, request: web.Request, body: TokenRequest) -> Any:
         """Create a token; the answer alone has it."""
         role = Role[body.role.upper()]
-        token, text = await self._tokens.create(
+        token, text, pair = await self._tokens.create(
             request[CALLER],
             body.name,
             role,
@@ -65,7 +64,7 @@ class TokenRoutes:
             body.seconds,
             certificate=body.certificate,
         )
-        tls = {"tls": self._tokens.certify(client_name(token.id))} if body.certificate else {}
+        tls = {"tls": pair} if pair else {}
         return {**token_view(token, self._store.wall()), "token": text, **tls}
 
     @route("POST", "/v1/certificate", Role.VIEWER, Reach.NONE, returns=KeyPair)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -217,16 +218,16 @@ class NodeDisks:
                 f"{disk.holds}",
                 hint=f"see `layercake machine disks {record.name}`",
             )
-        had = tuple(word for word in self.unused_words(record) if word.disk not in disk.names)
-        if len(had) >= MOST_WORDS:
-            raise Refused(
-                f"cannot give disk {name} of {record.name} free: too many words wait for this node"
-            )
-        word = Word(secrets.token_hex(8), name, mark, by, self._store.wall())
         async with self._desire.transaction(revises=False) as transaction:
-            data = msgspec.json.encode((*had, word))
-            transaction.documents[WORDS + record.node.id] = lambda: data
-            transaction.after(lambda: self._words.update({record.node.id: (*had, word)}))
+            had = [word for word in self.unused_words(record) if word.disk not in disk.names]
+            if len(had) >= MOST_WORDS:
+                raise Refused(
+                    f"cannot give disk {name} of {record.name} free: too many words wait for this "
+                    "node"
+                )
+            words = (*had, Word(secrets.token_hex(8), name, mark, by, self._store.wall()))
+            transaction.documents[WORDS + record.node.id] = partial(msgspec.json.encode, words)
+            transaction.after(self._words.update, {record.node.id: words})
             transaction.event(
                 record, events.DISK_GIVEN, f"disk {name}, which holds {disk.holds}, by {by}"
             )

@@ -17,6 +17,7 @@ import msgspec
 from layercake.api.access import NotKnown
 from layercake.base.clock import Clock
 from layercake.fleet.desired import DesiredState
+from layercake.fleet.transaction import Transaction
 
 DOCUMENTS = "heads/"
 _DOCUMENT = DOCUMENTS + "invitations"
@@ -62,27 +63,27 @@ class Invitations:
         more. Raises OperationFailed."""
         secret = secrets.token_hex(24)
         made = Invitation(name, witness, _digest(secret), self._wall() + VALID_S, by)
-        await self._write([*(one for one in self._valid() if one.name != name), made])
+        async with self._desire.transaction(revises=False) as transaction:
+            others = [one for one in self._valid() if one.name != name]
+            self._write(transaction, (*others, made))
         return f"{secret}.{hashlib.sha256(authorities).hexdigest()}"
 
     async def redeem(self, token: str, *, witness: bool) -> Invitation:
         """The invitation that a token is for; it is used up then. Raises NotKnown, and
         OperationFailed: it is not."""
         digest = _digest(token.partition(".")[0])
-        found = next(
-            (o for o in self._valid() if o.digest == digest and o.witness == witness), None
-        )
-        if found is None:
-            raise NotKnown(
-                "cannot join: there is no such invitation, or it was used, or is older than an "
-                "hour",
-                hint="`layercake heads invite NAME` on the head that leads makes another",
-            )
-        await self._write([one for one in self._valid() if one is not found])
-        return found
-
-    async def _write(self, invitations: list[Invitation]) -> None:
-        kept = tuple(invitations)
         async with self._desire.transaction(revises=False) as transaction:
-            transaction.documents[_DOCUMENT] = partial(msgspec.json.encode, kept)
-            transaction.after(self._set, kept)
+            valid = self._valid()
+            found = [one for one in valid if (one.digest, one.witness) == (digest, witness)]
+            if not found:
+                raise NotKnown(
+                    "cannot join: there is no such invitation, or it was used, or is older than an "
+                    "hour",
+                    hint="`layercake heads invite NAME` on the head that leads makes another",
+                )
+            self._write(transaction, tuple(one for one in valid if one is not found[0]))
+        return found[0]
+
+    def _write(self, transaction: Transaction, invitations: tuple[Invitation, ...]) -> None:
+        transaction.documents[_DOCUMENT] = partial(msgspec.json.encode, invitations)
+        transaction.after(self._set, invitations)

@@ -148,8 +148,10 @@ class BmcPasswords:
         try:
             files, left = self._by_file(records)
             value = await asyncio.to_thread(self._given, given)
-            for users in files.values():
-                await asyncio.to_thread(self._prepare, users[0], value)
+            some = [users[0] for users in files.values()]
+            await asyncio.to_thread(self._refuse_others, some, value)
+            for record in some:
+                await asyncio.to_thread(self._prepare, record, value)
         except BaseException:
             self._under_way = None
             raise
@@ -236,13 +238,19 @@ class BmcPasswords:
         if ref is None:
             return
         random = partial(secrets.token_urlsafe, BYTES)
-        new = self._vault.prepare(ref, (lambda: value) if value else random)
-        if value and new != value:
-            raise InputError(
-                f"cannot use the password that was given: another one is prepared for {ref}, and "
-                "BMCs may have it already",
-                hint="go on with that one first: leave out --new",
-            )
+        self._vault.prepare(ref, (lambda: value) if value else random)
+
+    def _refuse_others(self, records: Iterable[Record], value: str) -> None:
+        """Raises InputError if a new password that was given is not the one that is prepared."""
+        for record in records if value else ():
+            ref = self._ref(record)
+            prepared = self._vault.prepared(ref) if ref is not None else None
+            if prepared is not None and self._vault.open(prepared).reveal() != value:
+                raise InputError(
+                    f"cannot use the password that was given: another one is prepared for {ref}, "
+                    "and BMCs may have it already",
+                    hint="go on with that one first: leave out --new",
+                )
 
     async def _run(
         self, job: _Job, files: Mapping[str, list[Record]], left: Iterable[Changed], by: str
