@@ -89,9 +89,9 @@ class HeadChanges:
         async with self._handing:
             lacks = site.files.lacks
             found = await self._view_when(partial(check_able, head=head, lacks=lacks))
-            await site.retire(head, retired=False)
             self._store.event(None, events.HEAD_HANDS_OVER, f"{site.name} hands over to {head}")
             await self._database.flush(self._store)
+            await site.retire(head, retired=False)
             await site.hand_over(head)
             return found
 

@@ -3,6 +3,7 @@ each is in memory."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -70,7 +71,9 @@ class Machines:
         self._ask = ask
         self._wall = wall
         self._all: dict[str, Machine] = {}
-        self._gone: list[str] = []
+        self._gone: frozenset[str] = frozenset()
+        self._writing = asyncio.Lock()
+        """What is kept of machines is so until it is in their rows, too."""
         self._strangers: set[str] = set()
         self._by_claim: dict[tuple[str, str], set[str]] = {}
         self._nodes: tuple[int, int, dict[str, Record], dict[tuple[str, str], Record]] = (
@@ -87,7 +90,7 @@ class Machines:
         own = {key_of_node(record) for record in self._store}
         for machine in self._rows.all():
             if machine.key.startswith("node/") and machine.key not in own:
-                self._gone.append(machine.key)
+                self._gone |= {machine.key}
             else:
                 self._remember(machine)
         for record in self._store:
@@ -202,8 +205,9 @@ class Machines:
         """No person has taken a stranger in: its TPM's endorsement key is its own word alone."""
         if (one := self._all.get(key_of_stranger(mac))) is not None:
             one = replace(one, tpm_ek="")
-            await self._rows.write(Changed(one))
-            self._remember(one)
+            async with self._writing:
+                await self._rows.write(Changed(one))
+                self._remember(one)
 
     def rivals(self, machine: Machine) -> list[Machine]:
         """The other machines that have a claim of this one's: two with one serial number, two at
@@ -285,8 +289,9 @@ class Machines:
             summary(key, mac, address, found, before, now, said), alive_until=now + left, tpm_ek=ek
         )
         await self._make_room(key)
-        await self._rows.write(Changed(machine, msgspec.json.encode(found)))
-        self._remember(machine)
+        async with self._writing:
+            await self._rows.write(Changed(machine, msgspec.json.encode(found)))
+            self._remember(machine)
         try:
             await self._ask(DISCOVERED, {"mac": mac})
         except LayercakeError as error:
@@ -407,21 +412,21 @@ class Machines:
             await self._option_82(record.node.macs, before),
         )
         machine = replace(machine, accepted=True, drift=differences(baseline, found))
-        await self._rows.write(Changed(machine, encoded, accepted))
-        self._remember(machine)
+        async with self._writing:
+            await self._rows.write(Changed(machine, encoded, accepted))
+            self._remember(machine)
         await self._known_now(record)
         self._report_drift(record, before, machine)
 
     async def _known_now(self, record: Record) -> None:
         """What was a stranger and is a node now is not kept twice."""
-        gone = [
-            key_of_stranger(mac) for mac in record.node.macs if key_of_stranger(mac) in self._all
-        ]
-        left = [key for key in self._gone if key not in self._all]
-        self._gone = []
-        if gone or left:
-            await self._rows.remove(*gone, *left)
-            for key in gone:
+        async with self._writing:
+            strangers = {key_of_stranger(mac) for mac in record.node.macs} & self._all.keys()
+            left = self._gone - self._all.keys()
+            if strangers or left:
+                await self._rows.remove(*strangers, *left)
+            self._gone -= left
+            for key in strangers:
                 self._drop(key)
 
     def _report_drift(self, record: Record, before: Machine | None, now: Machine) -> None:
@@ -481,4 +486,4 @@ class Machines:
         """A node is gone from the inventory. Its row goes with the next one that is written."""
         self.replacing.forget(record)
         if self._drop(key_of_node(record)) is not None:
-            self._gone.append(key_of_node(record))
+            self._gone |= {key_of_node(record)}
