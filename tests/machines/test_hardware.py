@@ -3,6 +3,7 @@ who else claims to be one."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -259,3 +260,16 @@ async def test_no_two_nodes_are_in_one_place(world: World) -> None:
     twice = PLACED.replace("serial: SN-9", "place: {switch: sw1.site, port: '7'}")
     with pytest.raises(InventoryErrors, match="place"):
         await world.ops.inventory.plan(twice, "x.yaml")
+
+
+async def test_the_survey_of_a_node_that_was_added_again_is_kept(world: World) -> None:
+    """Its old row goes with the next that is written, before its own new one."""
+    await world.ops.inventory.apply(PLACED, "x.yaml", None, True)
+    await survey(world, "n0", FULL)
+    only_n1 = "".join(line for line in PLACED.splitlines(keepends=True) if "n0:" not in line)
+    await world.ops.inventory.apply(only_n1, "x.yaml", None, True)
+    await world.ops.inventory.apply(PLACED, "x.yaml", None, True)
+    await asyncio.gather(*(survey(world, name, FULL) for name in ("n1", "n0")))
+    await world.restart()
+    found = world.head.part(Machines)
+    assert all(found.of(world.node(name)) is not None for name in ("n0", "n1"))
