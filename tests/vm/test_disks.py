@@ -38,7 +38,7 @@ def logged(site: Site) -> str:
 
 def inventory(site: Site, image: str, **layouts: object) -> str:
     data = yaml.safe_load(site.inventory())
-    data["nodes"]["n0"] |= {"images": [image], "disks": {**disks.LAYOUTS, **layouts}}
+    data["nodes"]["n0"] |= {"images": [image], "disks": {**site.disks, **layouts}}
     return str(yaml.safe_dump(data))
 
 
@@ -69,6 +69,11 @@ def release_of(site: Site, name: str) -> dict[str, Any]:
     return found
 
 
+def disks_of(site: Site) -> dict[str, Any]:
+    found: dict[str, Any] = site.head.api("GET", "/v1/nodes/n0/disks")
+    return found
+
+
 def is_over(site: Site, name: str) -> bool:
     return bool(release_of(site, name)["state"] != "running")
 
@@ -82,9 +87,12 @@ def holds(file: Path) -> bool:
 def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(
     site: Site, tmp_path: Path
 ) -> None:
-    head = site.head
-    shown = head.api("GET", "/v1/nodes/n0/disks")
-    assert shown["state"] == "READY"
+    head, site.disks = site.head, disks.LAYOUTS
+    head.apply(site.inventory())
+    head.cli("power", "cycle", "n0", "--yes")  # a layout counts in the next boot
+    head.wait("they are made", lambda: disks_of(site)["state"] == "READY", BOOT_S)
+    head.wait_converged(BOOT_S, {"n0"})
+    shown = disks_of(site)
     assert {one["name"]: one["state"] for one in shown["layouts"]} == {
         "data": "READY",
         "scratch": "READY",
@@ -121,7 +129,7 @@ def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(
     head.wait("it boots anew", lambda: head.nodes()["n0"]["boot_id"] not in (before, None), BOOT_S)
     head.wait(
         "the payroll is found",
-        lambda: head.api("GET", "/v1/nodes/n0/disks")["state"] == "FOREIGN",
+        lambda: disks_of(site)["state"] == "FOREIGN",
         BOOT_S,
     )
     head.wait(

@@ -25,7 +25,7 @@ OTHERWISE = (
     ("n[0-3]: new", "n[10-13]: new"),
 )
 """What the tutorial's rack is otherwise: how many nodes it has, which image they run, and what new
-nodes are called. (n0 of this one has disks, too.)"""
+nodes are called."""
 
 
 def here(line: str) -> str:
