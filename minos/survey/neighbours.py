@@ -61,11 +61,12 @@ class Listener:
         return self._devices is not None
 
     def listen_on(self, cards: Iterable[str]) -> None:
-        """Listens on these cards; on those that cannot be listened on it is tried again the next
-        time."""
+        """Listens on these cards, whether they are up or not; on those that cannot be listened on
+        it is tried again the next time."""
         wanted = set(cards)
-        for name in self._sockets.keys() - wanted:
-            self._sockets.pop(name).close()
+        for name, one in list(self._sockets.items()):
+            if name not in wanted or one.getsockname()[0] != name:  # another one has its name now
+                self._sockets.pop(name).close()
         for name in wanted - self._sockets.keys():
             try:
                 sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
@@ -96,9 +97,7 @@ class Listener:
             try:
                 frame, source = one.recvfrom(_MOST)
             except OSError:
-                one.close()
-                del self._sockets[name]  # the card has gone
-                continue
+                continue  # told once that the card is down, or gone: it may come up again
             if source[2] != socket.PACKET_OUTGOING and (neighbour := parse(frame)) is not None:
                 received.append(Said(name, neighbour))
         return received

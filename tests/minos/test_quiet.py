@@ -7,13 +7,15 @@ import contextlib
 import itertools
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from minos.agent.thermal.governor import Governors
 from minos.agent.thermal.monitor import COOL_C, COOL_S, EVERY_S, NO_SENSORS_S, ThermalMonitor
@@ -27,6 +29,12 @@ __all__ = ["rig"]
 
 HELLO_S, HELLOS = 4.0, 3
 WAIT_S = 60.0
+ANNOUNCEMENT = bytes.fromhex(
+    "0180c200000e5254000000fe88cc"  # to LLDP's group, from a switch, IEEE 802.1AB
+    "0203077377"  # chassis "sw"
+    "0403057031"  # port "p1"
+    "060200780000"  # good for 120 s; that is all
+)
 AT_REST = {"revision": 1, "goal": {**UP, "image": "IDLE"}, "images": [], "requests": []}
 
 
@@ -164,3 +172,63 @@ def test_who_looks_for_hardware_is_told_by_the_kernel() -> None:
             assert time.monotonic() - began < WAIT_S / 2
         finally:
             subprocess.run(["ip", "link", "del", card], check=True)
+
+
+@contextlib.contextmanager
+def cable(card: str, state: str) -> Iterator[str]:
+    """A card of this name in this state ("up" or "down"), and the name of its other end, which is
+    up."""
+    other = f"{card}p"
+    pair = ("type", "veth", "peer", "name", other)
+    subprocess.run(["ip", "link", "add", card, *pair], check=True)
+    try:
+        subprocess.run(["ip", "link", "set", other, "up"], check=True)
+        subprocess.run(["ip", "link", "set", card, state], check=True)
+        yield other
+    finally:
+        subprocess.run(["ip", "link", "del", card], check=True)
+
+
+def announce(card: str) -> None:
+    """What a switch says at this end of a cable."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as link:
+        link.bind((card, 0))
+        link.send(ANNOUNCEMENT)
+
+
+@pytest.mark.root
+def test_a_card_that_is_down_wakes_nobody_and_is_heard_when_it_is_up() -> None:
+    """The kernel says of each socket on such a card that it is down. It was closed then and made
+    anew, again and again: a node whose second card has no cable used up a quarter of a core."""
+    card = f"lcd{os.getpid()}"
+    with contextlib.closing(Listener()) as listener, cable(card, "down") as other:
+        listener.listen_on([card])
+        listener.hear(0)  # that it is down, and that it has come
+        looks, end = 0, time.monotonic() + 0.5
+        while time.monotonic() < end:
+            listener.listen_on([card])
+            listener.hear(end - time.monotonic())
+            looks += 1
+        assert looks <= 3
+        subprocess.run(["ip", "link", "set", card, "up"], check=True)
+        assert heard_at(listener, card, other) == "p1"
+
+
+@pytest.mark.root
+def test_a_card_that_takes_the_name_of_another_is_heard() -> None:
+    card = f"lce{os.getpid()}"
+    with contextlib.closing(Listener()) as listener:
+        for _ in range(2):
+            with cable(card, "up") as other:
+                assert heard_at(listener, card, other) == "p1"
+
+
+def heard_at(listener: Listener, card: str, other: str) -> str:
+    """The port that a switch at the other end names: it says so until it is heard."""
+    end = time.monotonic() + patience(20)
+    while time.monotonic() < end:
+        listener.listen_on([card])
+        announce(other)
+        if received := listener.hear(0.2):
+            return received[0].neighbour.port
+    return "nothing was heard"

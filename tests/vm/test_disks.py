@@ -127,11 +127,7 @@ def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(
     before = head.nodes()["n0"]["boot_id"]
     head.cli("power", "cycle", "n0", "--yes")
     head.wait("it boots anew", lambda: head.nodes()["n0"]["boot_id"] not in (before, None), BOOT_S)
-    head.wait(
-        "the payroll is found",
-        lambda: disks_of(site)["state"] == "FOREIGN",
-        BOOT_S,
-    )
+    head.wait("the payroll is found", lambda: disks_of(site)["state"] == "FOREIGN", BOOT_S)
     head.wait(
         "it is explained",
         lambda: "holds ext4 'payroll'" in head.cli("node", "explain", "n0").stdout,
