@@ -126,5 +126,5 @@ class HeadClient:
         while not condition():
             if time.monotonic() - start > patience(limit_s):
                 raise HeadRunError(f"waited {limit_s:.0f} s in vain: {what}\n{self.describe()}")
-            time.sleep(0.1)
+            time.sleep(0.25)  # each look costs the head some milliseconds
         return time.monotonic() - start

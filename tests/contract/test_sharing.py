@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.sharing import LONGEST, MACHINES, RACK, WAITING, chosen, kind_of
+from tests.support.sharing import LONG, MACHINES, OTHERS, RACK, WAITING, chosen, kind_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,7 +17,10 @@ def test_each_worker_takes_its_own_first() -> None:
         "metal",
         "minos",
     }
-    assert chosen(left, 0, ROOT) == LONGEST and kinds[chosen(left, 2, ROOT)] == WAITING
+    assert set(LONG) <= kinds.keys()
+    assert chosen(left, 0, ROOT) == LONG[0] and kinds[chosen(left, 2, ROOT)] == WAITING
+    others = [file for file in left if kinds[file] == OTHERS]
+    assert chosen(others, 1, ROOT) == next(file for file in LONG if file in others)
     taken: dict[int, list[str]] = {0: [], 1: [], 2: [], 3: []}
     while left:
         for worker, files in taken.items():
@@ -26,6 +29,6 @@ def test_each_worker_takes_its_own_first() -> None:
                 left.remove(files[-1])
     assert sorted(file for files in taken.values() for file in files) == sorted(kinds)
     racks = [file for file, kind in kinds.items() if kind == RACK]
-    assert taken[0][: len(racks)] == [LONGEST, *(file for file in racks if file != LONGEST)], (
+    assert taken[0][: len(racks)] == [LONG[0], *(file for file in racks if file != LONG[0])], (
         "nobody else has begun with the rack"
     )

@@ -49,7 +49,7 @@ def until(what: Callable[[], Any]) -> Any:
     end = time.monotonic() + LIMIT_S
     while not (found := what()):
         assert time.monotonic() < end, "it was not seen"
-        time.sleep(0.05)
+        time.sleep(0.3)  # a look is a command, most often: a tenth of a second of a processor
     return found
 
 

@@ -25,11 +25,12 @@ FAST: dict[str, Any] = {"guard.site_boots": 1000, "guard.boots": 100, "guard.pow
 HARM = ("power-on", "power-off", "power-reset", "boot-arm")
 
 
-def wait_until(true: Callable[[], object], limit: float) -> None:
-    """Waits until something is true, or a time in seconds is over: what follows checks it."""
+def wait_until(true: Callable[[], object], limit: float, pause: float = 0.05) -> None:
+    """Waits until something is true, or a time in seconds is over: what follows checks it. Between
+    two looks there is a pause."""
     end = time.monotonic() + limit
     while not true() and time.monotonic() < end:
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 class Simulation:

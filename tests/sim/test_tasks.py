@@ -85,7 +85,7 @@ class Desk:
 
     def wait_until_as_wanted(self) -> None:
         """Returns when all nodes are."""
-        wait_until(lambda: self.types("explain")[0] == 0, 120.0)
+        wait_until(lambda: self.types("explain")[0] == 0, 120.0, pause=0.5)
 
     def types(self, command: str) -> tuple[int, str]:
         """The exit code of a command, and all that it prints."""

@@ -130,15 +130,16 @@ def eventually(what: Callable[[], object], seconds: float = 120.0) -> None:
 
 
 def used_loops() -> set[str]:
-    """The loop devices over files that this mount namespace sees, and that another worker has not
-    made: those of other tests at the same time do not count."""
-    found, worker = set(), f"/popen-{os.environ.get('PYTEST_XDIST_WORKER', '')}/"
+    """The loop devices over files that this mount namespace sees, in the directory of this worker's
+    tests: those of other tests, and of programs that they run, do not count."""
+    found, worker = set(), os.environ.get("PYTEST_XDIST_WORKER", "")
+    place = f"/popen-{worker}/" if worker else "/pytest-of-"
     for directory in Path("/sys/block").glob("loop*/loop"):
         try:
             backing = (directory / "backing_file").read_text().rstrip("\n")
         except OSError:
             continue  # it went away meanwhile
-        if Path(backing).exists() and ("/popen-" not in backing or worker in backing):
+        if place in backing and Path(backing).exists():
             found.add(directory.parent.name)
     return found
 

@@ -29,7 +29,24 @@ ORDER = (
     (WAITING, OTHERS, MACHINES, RACK),
 )
 """Whose files each worker takes, first those of its own."""
-LONGEST = "tests/vm/test_rack.py"
+LONG = (
+    "tests/vm/test_rack.py",
+    "tests/package/test_install.py",
+    "tests/head/test_crowd.py",
+    "tests/heads/test_two_heads.py",
+    "tests/heads/test_chaos.py",
+    "tests/images/test_leaks.py",
+    "tests/package/test_build.py",
+    "tests/package/test_ocf.py",
+    "tests/heads/test_membership.py",
+    "tests/dashboard/test_night.py",
+    "tests/boot/test_site_servers.py",
+    "tests/heads/test_all_lost.py",
+    "tests/dashboard/test_console.py",
+    "tests/sim/test_browser.py",
+)
+"""Those that take a minute and more, which a worker takes first of their kind: begun last, one of
+them is waited for while the other processor has nothing to do."""
 
 
 @functools.cache
@@ -41,14 +58,16 @@ def kind_of(file: str, root: Path) -> str:
     return WAITING if "mark.waits" in text else MACHINES if "mark.vm" in text else OTHERS
 
 
+def _place(file: str) -> int:
+    return LONG.index(file) if file in LONG else len(LONG)
+
+
 def chosen(files: Sequence[str], worker: int, root: Path) -> str:
     """The file that a worker takes next, of those that are left; help with the rack begins at its
     end."""
     kinds = {file: kind_of(file, root) for file in files}
     for kind in ORDER[min(worker, len(ORDER) - 1)]:
-        found = sorted(
-            (file for file in files if kinds[file] == kind), key=lambda file: file != LONGEST
-        )
+        found = sorted((file for file in files if kinds[file] == kind), key=_place)
         if found:
             return found[-1] if kind == RACK and worker else found[0]
     return files[0]
