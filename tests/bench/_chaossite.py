@@ -207,13 +207,14 @@ class Site:
         await self.play.fleet.stop()
 
     async def until(self, true: Callable[[], Awaitable[bool]], what: str) -> None:
-        """Waits for what must come. Raises TimeoutError."""
+        """Waits for what must come. Raises TimeoutError that says how the heads are."""
         try:
             async with asyncio.timeout(UP_S):
                 while not await true():
                     await asyncio.sleep(AGAIN_S)
         except TimeoutError:
-            raise TimeoutError(f"it is not so that {what}") from None
+            view = await self.get("/v1/heads")
+            raise TimeoutError(f"it is not so that {what}: {view}") from None
 
     async def leader(self) -> HeadUnderTest | None:
         """The head that serves, if one does."""
@@ -246,13 +247,14 @@ class Site:
         return bool(status and status["nodes"]["converged"] >= len(self.nodes))
 
     async def all_follow(self) -> bool:
-        """Whether one head leads and the others have all that it has."""
+        """Whether one head leads and the others have all that it has; it may have more by the time
+        that they have said so."""
         view = await self.get("/v1/heads")
         return bool(
             view
             and view["leader"]
             and len(view["heads"]) == len(self.heads)
-            and all(h["entry"] == view["entry"] and not h["trouble"] for h in view["heads"])
+            and all(h["entry"] and not h["behind_s"] and not h["trouble"] for h in view["heads"])
         )
 
     # -- what people do
