@@ -1,6 +1,5 @@
-"""One virtual rack for all tests of this folder: n0 SeaBIOS and IPMI, n1 OVMF and Redfish, both
-with iPXE in the card, the fast way; n2 has OVMF's own PXE and is not in the inventory, and those
-after it are of another network (relay.py).
+"""One virtual rack for all tests of this folder: n0 SeaBIOS and IPMI, n1 OVMF's own PXE and
+Redfish; n2 is not in the inventory, and those after it are of another network (relay.py).
 
 Each test leaves both nodes converged on the image that it found them on. A test that fails does
 not: the next one gets another rack.
@@ -59,7 +58,12 @@ class Site:
         directory.mkdir()
         bios = VmSpec(Firmware.BIOS, BmcKind.IPMI, more=disks.machine(directory))
         self.tpms = Tpms(directory / "tpm")
-        uefi = VmSpec(Firmware.UEFI, BmcKind.REDFISH, more=self.tpms.machine)
+        uefi = VmSpec(
+            Firmware.UEFI,
+            BmcKind.REDFISH,
+            nic_rom=NicRom.FIRMWARE,  # its own PXE, so TFTP is on the way
+            more=self.tpms.machine,
+        )
         unknown = VmSpec(
             Firmware.UEFI,
             BmcKind.IPMI,

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import yaml
 from cuts import PHASES, Cutter, Result
 from scapy.layers.dhcp import DHCP
 from scapy.utils import rdpcap
@@ -20,16 +19,6 @@ from tests.vm.conftest import BOOT_S, Site
 
 pytestmark = pytest.mark.vm
 BAD = Faults(loss=5.0, duplicate=2.0, reorder=5.0, jitter_ms=1.0)
-
-
-@pytest.fixture
-def by_tftp(site: Site) -> Iterator[None]:
-    """n0 fetches a boot program by TFTP, as one whose card has an old iPXE."""
-    own = yaml.safe_load(site.inventory())
-    own["nodes"]["n0"]["card_ipxe"] = False
-    site.head.apply(str(yaml.safe_dump(own)))
-    yield
-    site.head.apply(site.inventory())
 
 
 def booted(site: Site, *cuts: Callable[[], Result]) -> list[Result]:
@@ -43,14 +32,13 @@ def booted(site: Site, *cuts: Callable[[], Result]) -> list[Result]:
     return results
 
 
-@pytest.mark.usefixtures("by_tftp")
 def test_a_cable_that_is_out_for_ten_seconds_costs_no_second_start(site: Site) -> None:
-    """In the middle of the boot program by TFTP, and of the kernel by HTTP."""
+    """In the middle of the kernel by HTTP, and of the boot program by TFTP."""
     bios, uefi = Cutter(site.rack, site.head, 0, "n0"), Cutter(site.rack, site.head, 1, "n1")
     results = booted(
         site,
-        lambda: bios.run("pxe", PHASES["nbp"], 10),
-        lambda: uefi.run("uefi", PHASES["kernel"], 10),
+        lambda: bios.run("bios", PHASES["kernel"], 10),
+        lambda: uefi.run("uefi", PHASES["nbp"], 10),
     )
     assert [(result.joined_s is not None, result.starts) for result in results] == [
         (True, 1),
@@ -86,7 +74,6 @@ def test_a_machine_that_begins_anew_in_the_middle_gets_in(site: Site) -> None:
         assert sum(e["kind"] == "boot.script-sent" for e in events) == 2
 
 
-@pytest.mark.usefixtures("by_tftp")
 def test_nodes_boot_where_one_frame_in_twenty_is_lost(site: Site, tmp_path: Path) -> None:
     """It takes more time and perhaps another attempt; nobody is quarantined, and what the firmware
     said is on record."""

@@ -369,7 +369,7 @@ def test_node_that_never_answers_dhcp_is_quarantined_and_explained(site: Site) -
     site.rack.unplug(1)
     starts = site.rack.machine(1)["starts"]
     try:
-        site.head.apply(site.inventory(boot_timeout=5))
+        site.head.apply(site.inventory(boot_timeout=10))
         site.head.wait(
             "n1 is quarantined", lambda: site.head.nodes()["n1"]["status"] == "quarantined", 180
         )
@@ -377,7 +377,7 @@ def test_node_that_never_answers_dhcp_is_quarantined_and_explained(site: Site) -
         text = site.head.cli("node", "explain", "n1").stdout
         assert "quarantine" in text
         assert "DHCPDISCOVER" in text, "explain says how far the boot got"
-        time.sleep(7)
+        time.sleep(12)
         assert site.rack.machine(1)["starts"] - starts == 2, "and then nothing more is tried"
         assert site.head.nodes()["n0"]["status"] == "converged"
     finally:

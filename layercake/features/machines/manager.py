@@ -21,6 +21,7 @@ from layercake.features.machines.replacing import Replacing, automatic, nobody_t
 from layercake.features.machines.table import (
     Changed,
     Machine,
+    Reports,
     Rows,
     bmc_marks,
     key_of_node,
@@ -148,9 +149,9 @@ class Machines:
             )
         return found
 
-    async def report(self, machine: Machine) -> tuple[Report | None, Report | None]:
-        """Its report, and the one that was accepted."""
-        return await self._rows.reports(machine.key)
+    async def reports(self, *machines: Machine) -> list[Reports]:
+        """What each of them has reported."""
+        return await self._rows.reports(*(machine.key for machine in machines))
 
     def by_bmc(self) -> dict[str, list[Machine]]:
         """All machines by the address of their BMC, as they say it themselves, and by their UUID.
@@ -401,7 +402,7 @@ class Machines:
             accepted = encoded
             baseline = found
         else:
-            baseline = (await self._rows.reports(key))[1] or found
+            baseline = (await self._rows.reports(key))[0].accepted or found
         machine = summary(
             key,
             record.node.macs[0] if record.node.macs else "",

@@ -60,7 +60,7 @@ class MachineRequests:
         """A machine by its MAC address, or that of a node, with its whole report. Raises
         NotFound."""
         machine = self._machines.find(name)
-        found, _ = await self._machines.report(machine)
+        [(found, _)] = await self._machines.reports(machine)
         return {
             "machine": machine_view(machine, self._machines, self._store.wall()),
             "report": found,
@@ -174,9 +174,14 @@ class MachineRequests:
             return machine is not None and found.get(record.node.id, (None,))[0] is not machine
 
         while new := [record for record in records if is_new(record)]:
-            for record in new:
-                if (machine := self._machines.of(record)) is not None:
-                    found[record.node.id] = machine, (await self._machines.report(machine))[0]
+            machines = {
+                record.node.id: machine
+                for record in new
+                if (machine := self._machines.of(record)) is not None
+            }
+            reports = await self._machines.reports(*machines.values())
+            for (node, machine), one in zip(machines.items(), reports, strict=True):
+                found[node] = machine, one.report
         return found
 
     async def forget(self, mac: str, by: str) -> str:

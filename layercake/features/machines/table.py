@@ -6,7 +6,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -73,6 +73,13 @@ class Changed(NamedTuple):
     accepted: bytes | None = None
 
 
+class Reports(NamedTuple):
+    """A machine's report, and the one that was accepted."""
+
+    report: Report | None
+    accepted: Report | None
+
+
 class Rows:
     """Reads and writes. What is written survives a kill when the call returns. All raise
     OperationFailed."""
@@ -97,19 +104,19 @@ class Rows:
         """Writes a machine."""
         await self._execute(partial(write_machine, changed))
 
-    async def reports(self, key: str) -> tuple[Report | None, Report | None]:
-        """A machine's report, and the one that was accepted."""
-        row = await self._database.history.read(
-            lambda db: db.execute(
-                "SELECT report, accepted FROM machines WHERE key = ?", (key,)
-            ).fetchone()
-        )
-        found: list[Any] = [decoded(data, Report) for data in row or (None, None)]
-        return found[0], found[1]
+    async def reports(self, *keys: str) -> list[Reports]:
+        """What machines have reported; all of them are read in one turn."""
+        return await self._database.history.read(lambda db: [_reports(one, db) for one in keys])
 
     async def remove(self, *keys: str) -> None:
         """Forgets machines."""
         await self._execute(partial(_remove, keys))
+
+
+def _reports(key: str, db: sqlite3.Connection) -> Reports:
+    row = db.execute("SELECT report, accepted FROM machines WHERE key = ?", (key,)).fetchone()
+    report, accepted = row or (None, None)
+    return Reports(decoded(report, Report), decoded(accepted, Report))
 
 
 def write_machine(changed: Changed, db: sqlite3.Connection) -> None:

@@ -104,7 +104,7 @@ class HeadNodeActions:
         machine = self.machines.of(record)
         if machine is None:
             return KnownDisks()
-        found, accepted = await self.machines.report(machine)
+        [(found, accepted)] = await self.machines.reports(machine)
         report = accepted or found
         serials = {disk.serial for disk in report.disks if disk.serial} if report else ()
         return KnownDisks(frozenset(serials), accepted_by=machine.accepted_by if accepted else "")

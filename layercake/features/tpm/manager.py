@@ -148,7 +148,8 @@ class Tpms:
 
     async def logs(self, record: Record) -> Logs:
         """The event logs of a node. Raises OperationFailed."""
-        return await self._rows.logs(record.node.id)
+        [logs] = await self._rows.logs(record.node.id)
+        return logs
 
     def troubles(self, record: Record) -> list[str]:
         """What is to be said of a node's TPM, for people."""
@@ -252,7 +253,7 @@ class Tpms:
             self._adopted(record),
             log.configuration_trouble(steps, sent.configuration),
         )
-        logs = await self._rows.logs(record.node.id)
+        [logs] = await self._rows.logs(record.node.id)
         lines = verdict.troubles + _differences(verdict, logs, steps, shown)
         logs[LAST] = steps
         proven = "" if lines or verdict.new else boot.id
@@ -390,8 +391,10 @@ class Tpms:
             return had is None or had[1] != self.of(record)
 
         while new := [record for record in records if is_new(record)]:
-            for one in new:
-                found[one.node.id] = one, self.of(one), await self._rows.logs(one.node.id)
+            known = [self.of(one) for one in new]
+            logs = await self._rows.logs(*(one.node.id for one in new))
+            for record, shown, steps in zip(new, known, logs, strict=True):
+                found[record.node.id] = record, shown, steps
         return list(found.values())
 
     def _remember(self, known: Known) -> None:

@@ -95,12 +95,9 @@ class Rows:
 
         await self._execute(work)
 
-    async def logs(self, node: str) -> Logs:
-        """The event logs of a node."""
-        row = await self._database.history.read(
-            lambda db: db.execute("SELECT logs FROM tpms WHERE node = ?", (node,)).fetchone()
-        )
-        return (decoded(row[0], Logs) if row else None) or {}
+    async def logs(self, *nodes: str) -> list[Logs]:
+        """The event logs of each of these nodes; all of them are read in one turn."""
+        return await self._database.history.read(lambda db: [_logs(one, db) for one in nodes])
 
     async def remove(self, *nodes: str) -> None:
         """Forgets what is known of nodes."""
@@ -108,6 +105,11 @@ class Rows:
 
     async def _execute(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._database.execute(self._store, work)
+
+
+def _logs(node: str, db: sqlite3.Connection) -> Logs:
+    row = db.execute("SELECT logs FROM tpms WHERE node = ?", (node,)).fetchone()
+    return (decoded(row[0], Logs) if row else None) or {}
 
 
 def write_tpm(known: Known, logs: Logs | None, db: sqlite3.Connection) -> None:
