@@ -65,8 +65,8 @@ sim:
 vagrant:
 	$(prepare) vagrant --then $(PY) vm-testbed/vagrantwalk.py $(if $(DRIVER),--driver $(DRIVER))
 
-# Four workers, a file at a time: the tests of a file share what took long to start. Who takes which: tests/support/sharing.py
-TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder
+# Five workers, a file at a time: the tests of a file share what took long to start. Who takes which: tests/support/sharing.py
+TOGETHER := -n 5 --dist loadfile --no-loadscope-reorder
 
 test:
 	$(prepare) test --then $(PY) -m tests.again $(TOGETHER)
