@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from imageapi.node.container.process import Process, alive, ask_to_end, open_pidfd, start_time
+from imageapi.node.container.process import Process, alive, ask_to_end, open_pidfd, start_time, wait
 from imageapi.node.container.runtime import Runtime
 from imageapi.spec.container import ContainerSpec
+from layercake.kraken.errors import OperationFailed
 
 _NAMED = """
 import sys
@@ -95,3 +96,23 @@ def test_an_init_that_dropped_the_signal_is_asked_again(tmp_path: Path) -> None:
         finally:
             os.close(handle)
         assert child.stdout.read() == b"heard\n"
+
+
+def test_a_crun_that_does_not_end_is_killed_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = tmp_path / "number"
+    crun = tmp_path / "crun"
+    crun.write_text(f"#!/bin/sh\necho $$ > {number}\nexec sleep 600\n")
+    crun.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def limit_over(handle: int, limit: float) -> bool:
+        while not (number.exists() and number.read_text()):
+            assert not wait(handle, 0.01), "it has begun, and goes on"
+        return False
+
+    monkeypatch.setattr("imageapi.node.container.runtime.wait", limit_over)
+    with pytest.raises(OperationFailed, match="cannot start a container: crun did not answer"):
+        Runtime(tmp_path).start("one")
+    assert not start_time(int(number.read_text()))

@@ -1,12 +1,11 @@
 """How `make test` shares files of tests out to its workers: those of tests/vm, which have one rack,
 to the first; the other files with virtual machines to the second, then all else; those that wait
-most of their time (`waits`) to the third and the fourth. A worker that has none of its own left
-helps.
+most of their time (`waits`) to those after it. A worker that has none of its own left helps.
 
 So only one rack of tests/vm is set up, no more than two racks compete for the processors, and these
 have something to do while others wait: with three workers they were idle for a quarter of the time,
-with four for an eighth (29 min, and 25 min, on two processors at a `calibration_s` of 0.092; on two
-that may be one core a fourth did not help: 35 min, and 38 min).
+with four for an eighth (29 min, and 25 min, on two processors at a `calibration_s` of 0.092), with
+five for a fourteenth.
 """
 
 from __future__ import annotations
