@@ -204,7 +204,8 @@ def test_a_card_that_is_down_wakes_nobody_and_is_heard_when_it_is_up() -> None:
     with contextlib.closing(Listener()) as listener, cable(card, "down") as other:
         listener.listen_on([card])
         listener.hear(0)  # that it is down, and that it has come
-        looks, end = 0, time.monotonic() + 0.5
+        looks = 0
+        end = time.monotonic() + 0.5
         while time.monotonic() < end:
             listener.listen_on([card])
             listener.hear(end - time.monotonic())

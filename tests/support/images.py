@@ -132,7 +132,8 @@ def eventually(what: Callable[[], object], seconds: float = 120.0) -> None:
 def used_loops() -> set[str]:
     """The loop devices over files that this mount namespace sees, in the directory of this worker's
     tests: those of other tests, and of programs that they run, do not count."""
-    found, worker = set(), os.environ.get("PYTEST_XDIST_WORKER", "")
+    found = set()
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     place = f"/popen-{worker}/" if worker else "/pytest-of-"
     for directory in Path("/sys/block").glob("loop*/loop"):
         try:

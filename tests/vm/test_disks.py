@@ -87,7 +87,8 @@ def holds(file: Path) -> bool:
 def test_a_scratch_what_is_kept_and_a_disk_that_is_somebody_elses(
     site: Site, tmp_path: Path
 ) -> None:
-    head, site.disks = site.head, disks.LAYOUTS
+    head = site.head
+    site.disks = disks.LAYOUTS
     head.apply(site.inventory())
     head.cli("power", "cycle", "n0", "--yes")  # a layout counts in the next boot
     head.wait("they are made", lambda: disks_of(site)["state"] == "READY", BOOT_S)
