@@ -74,7 +74,7 @@ class Site:
         self.rack = Rack(directory / "rack", [bios, uefi, unknown, *relay.machines()])
         self.head = HeadRun(self.rack, directory / "head")
         self.disks: dict[str, object] = {}
-        """The layouts of n0's disks: each start of a machine that has some takes six seconds more."""
+        """The layouts of n0's disks: with some, each start of a machine takes six seconds more."""
         self.files = directory / "files"
         self.files.mkdir()
 
