@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from vrack import netns
+from vrack.qemu import EMULATED
 from vrack.spec import VmSpec
 
 ADDRESS, HEAD, MAC = "10.99.0.11", "10.99.0.1", "52:54:00:99:00:11"
@@ -69,10 +70,7 @@ class Guest:
                 "qemu-system-x86_64",
                 "-M",
                 "q35,graphics=off",
-                "-accel",
-                "tcg,thread=multi",
-                "-cpu",
-                "max",
+                *EMULATED,
                 "-m",
                 str(memory_mb),
                 "-display",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from patience import patience
+from vrack.qemu import EMULATED
 
 from imageapi.server import ImageServer
 from imageapi.store.store import ImageStore
@@ -81,10 +82,7 @@ class Machine:
             "qemu-system-x86_64",
             "-M",
             "q35,graphics=off",
-            "-accel",
-            "tcg,thread=multi",
-            "-cpu",
-            "max",
+            *EMULATED,
             "-m",
             "512",
             "-display",
