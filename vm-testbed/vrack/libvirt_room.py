@@ -65,10 +65,13 @@ def domain(node: VmSpec, home: Path, accel: str) -> str:
         if uefi
         else ""
     )
+    # As QEMU's machines have it (qemu.py, EMULATED).
+    slow = "".join(f"<feature policy='disable' name='{name}'/>" for name in ("erms", "la57"))
+    cpu = "<cpu mode='host-passthrough'/>" if kvm else f"<cpu mode='maximum'>{slow}</cpu>"
     return f"""<domain type='{"kvm" if kvm else "qemu"}'>
   <name>{escape(node.name)}</name><uuid>{node.uuid}</uuid><memory unit='MiB'>{node.memory_mib}</memory><vcpu>1</vcpu>
   <os><type arch='x86_64' machine='q35'>hvm</type>{flash}<boot dev='network'/><bios useserial='yes' rebootTimeout='5000'/></os>
-  <features><acpi/><apic/></features><cpu mode='{"host-passthrough" if kvm else "maximum"}'/>
+  <features><acpi/><apic/></features>{cpu}
   <on_poweroff>destroy</on_poweroff><on_reboot>restart</on_reboot><on_crash>destroy</on_crash>
   <devices>
     <emulator>/usr/bin/{QEMU}</emulator>
