@@ -13,22 +13,43 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 MOST = 3
 FAILED = 1
 """Exit status of pytest: it ran, and some tests failed."""
 LAST = Path(".pytest_cache/v/cache/lastfailed")
+TESTS = Path("tests")
+REWRITTEN = "*-pytest-*.pyc"
+"""What pytest keeps of a file of tests whose asserts it has rewritten."""
 Run = Callable[[Sequence[str]], int]
 
 
-def pytest(arguments: Sequence[str]) -> int:
+def pytest(arguments: Sequence[str], output: int | None = None) -> int:
     """Runs pytest in a process of its own; its exit status. What is compiled is kept, whatever the
     environment says: hundreds of heads, modules and commands are started, each out of the same
     files."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     words = [sys.executable, "-m", "pytest", *arguments]
-    return subprocess.run(words, env=environment, check=False).returncode
+    return subprocess.run(words, env=environment, stdout=output, check=False).returncode
+
+
+def unheard(arguments: Sequence[str]) -> int:
+    """The same, and what it prints goes nowhere."""
+    return pytest(arguments, subprocess.DEVNULL)
+
+
+def rewrite_once(tests: Path = TESTS, run: Run = unheard) -> None:
+    """In a fresh clone pytest rewrites the asserts of all tests, which takes as long as all else
+    that it does before the first one, and each worker would do it for itself. Here two processes
+    collect half of the tests each. What they cannot collect, the run itself shows."""
+    if next(tests.rglob(REWRITTEN), None) is not None:
+        return
+    files = sorted(str(file) for file in tests.rglob("test_*.py"))
+    collect = ["--collect-only", "-qq", "-p", "no:cacheprovider"]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, ([*collect, *half] for half in (files[::2], files[1::2]) if half)))
 
 
 def again(arguments: Sequence[str], run: Run = pytest, last: Path = LAST) -> int:
@@ -47,4 +68,5 @@ def again(arguments: Sequence[str], run: Run = pytest, last: Path = LAST) -> int
 
 
 if __name__ == "__main__":
+    rewrite_once()
     sys.exit(again(sys.argv[1:]))

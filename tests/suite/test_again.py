@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import MOST, again
+from tests.again import MOST, again, rewrite_once
 
 
 class Runs:
@@ -53,3 +53,14 @@ def test_what_fails_again_has_failed(
     assert runs.asked[1:] == [failed] * (len(statuses) - 1)
     unsteady = [line for line in capsys.readouterr().out.splitlines() if "UNSTEADY" in line]
     assert len(unsteady) == (len(failed) if statuses == [1, 0] else 0)
+
+
+def test_asserts_are_rewritten_once_in_a_fresh_clone(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"test_{number}.py").write_text("def test_it() -> None:\n    assert 1\n")
+    rewrite_once(tmp_path)
+    kept = sorted((tmp_path / "__pycache__").iterdir())
+    assert [file.name.partition(".")[0] for file in kept] == ["test_0", "test_1", "test_2"]
+    runs = Runs(tmp_path / "lastfailed", [])
+    rewrite_once(tmp_path, runs)
+    assert runs.asked == []
