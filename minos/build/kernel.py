@@ -106,12 +106,20 @@ def run(*command: str, cwd: Path | None = None, package: str = "") -> str:
     return done.stdout
 
 
-def resolve(package: str, apt: Sequence[str] = ()) -> str:
+def _apt_cache(cache: Path, apt: Sequence[str], *words: str) -> str:
+    """What apt-cache says. What apt makes of its lists is kept in our cache: where a machine keeps
+    none, as containers do, apt makes it anew for each question, in half a second."""
+    cache.mkdir(parents=True, exist_ok=True)
+    kept = f"Dir::Cache::pkgcache={cache.absolute() / 'pkgcache.bin'}"
+    return run("apt-cache", *apt, "-o", kept, *words)
+
+
+def resolve(package: str, cache: Path, apt: Sequence[str] = ()) -> str:
     """The package that really holds the kernel: a meta-package's dependency, or the package itself.
     `apt` are options of apt (minos.build.debian.debs)."""
     if re.match(r"linux-image-\d", package):
         return package
-    text = run("apt-cache", *apt, "depends", package)
+    text = _apt_cache(cache, apt, "depends", package)
     packages = re.findall(r"Depends: (linux-image-\d\S*)", text)
     if not packages:
         raise InputError(
@@ -124,14 +132,13 @@ def resolve(package: str, apt: Sequence[str] = ()) -> str:
 def fetch(package: str, cache: Path, apt: Sequence[str] = ()) -> Path:
     """The .deb of a kernel in the cache; downloaded only if the distribution's candidate is not
     there yet."""
-    return download(resolve(package, apt), cache, apt)
+    return download(resolve(package, cache, apt), cache, apt)
 
 
 def download(name: str, cache: Path, apt: Sequence[str] = ()) -> Path:
     """The .deb of a package in the cache; downloaded only if the distribution's candidate is not
     there yet."""
-    cache.mkdir(parents=True, exist_ok=True)
-    match = re.search(r"Candidate: (\S+)", run("apt-cache", *apt, "policy", name))
+    match = re.search(r"Candidate: (\S+)", _apt_cache(cache, apt, "policy", name))
     if not match or match[1] == "(none)":
         raise InputError(
             f"cannot download {name}: apt knows no such package",

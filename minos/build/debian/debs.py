@@ -74,6 +74,7 @@ Dir::State "{directory}/state/";
 Dir::State::status "{directory}/status";
 Dir::Cache "{directory}/";
 Dir::Cache::archives "archives/";
+Dir::Cache::pkgcache "pkgcache.bin";
 Dir::Log "{directory}/log/";
 """
     )
