@@ -4,7 +4,8 @@ all of its processes together, on a host agent. `python -m tests.bench.noise [--
 The agent is a real one under its supervisor, in namespaces of its own (vm-testbed/hostnode.py), and
 is measured at rest. `pss_mb` is the memory that would be free without it, `wakeups_per_s` counts
 how often one of its threads has waited and went on, `cpu_percent` is of one core, `written` are
-bytes that went to files, `packets_per_s` both ways. Prints one JSON object last.
+bytes that went to files, `packets_per_s` both ways. `quanta_p999_ratio` is what it makes of the
+99.9th percentile of fixed work quanta on its core (_quanta.py). Prints one JSON object last.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.bench._quanta import disturbed
 from tests.bench._realagents import RealAgents
 from tests.bench.engine import calibration
 from tests.bench.roll import enter
@@ -108,7 +110,9 @@ def by_thread(pids: Sequence[int]) -> dict[str, int]:
 
 
 def measure(namespace: str, seconds: float) -> dict[str, Any]:
-    """All of it, inside the namespace."""
+    """All of it, inside the namespace. What is not measured has the other cores to itself."""
+    *others, core = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, others or {core})
     with tempfile.TemporaryDirectory(prefix="lcx-", dir="/tmp") as scratch:
         agents = RealAgents(namespace, Path(scratch), 1)
         try:
@@ -121,6 +125,7 @@ def measure(namespace: str, seconds: float) -> dict[str, Any]:
             found = between(before, sample(pids, node.namespace))
             for thread, wakeups in by_thread(pids).items():
                 print(f"{thread}: {(wakeups - threads.get(thread, 0)) / seconds:.3f} wake-ups/s")
+            found |= disturbed(pids, core)
         finally:
             agents.stop()
     return found
