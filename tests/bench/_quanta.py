@@ -17,9 +17,12 @@ from collections.abc import Sequence
 from tests.bench._history import quantile
 
 WORK = 40_000
-ROUNDS, ROUND_S, SETTLE_S = 12, 8.0, 2.0
-"""Rounds with the agent, each followed by one without it; and how long an agent that went on is
-left alone before it is looked at again."""
+"""Turns of an empty loop in a quantum."""
+ROUNDS = 12
+ROUND_S = 8.0
+"""Rounds with the agent, each followed by one without it, and how long each of them is."""
+SETTLE_S = 2.0
+"""How long an agent that went on is left alone before it is looked at again."""
 
 
 def loop(seconds: float, core: int) -> list[int]:
@@ -68,7 +71,8 @@ def disturbed(pids: Sequence[int], core: int) -> dict[str, float]:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
         time.sleep(SETTLE_S)
-    ours, bare = (quantile(took, 0.999) / 1e6 for took in (beside, alone))
+    ours = quantile(beside, 0.999) / 1e6
+    bare = quantile(alone, 0.999) / 1e6
     return {
         "quanta_p999_ms": round(ours, 4),
         "bare_quanta_p999_ms": round(bare, 4),
