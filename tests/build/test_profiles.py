@@ -165,3 +165,13 @@ def test_busybox_finds_a_modules_file_and_what_it_needs(general: Kernel, tmp_pat
         "modprobe takes them from the right"
     )
     assert {"libata", "libahci", "scsi_mod"} <= {Path(n).stem for n in needs}
+
+
+def test_what_apt_makes_of_its_lists_is_kept(tmp_path: Path) -> None:
+    meta = KNOWN[profiles.VIRTUAL].kernel
+    package = kernel.resolve(meta, tmp_path / "cache")
+    assert package.startswith("linux-image-")
+    kept = (tmp_path / "cache" / "pkgcache.bin").stat()
+    assert kernel.resolve(meta, tmp_path / "cache") == package
+    again = (tmp_path / "cache" / "pkgcache.bin").stat()
+    assert (kept.st_ino, kept.st_mtime_ns) == (again.st_ino, again.st_mtime_ns), "and is not remade"
