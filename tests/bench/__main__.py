@@ -3,7 +3,8 @@
 A line of the table is a figure: ours, beside it those of the peers that were measured in turn with
 it, and what was recorded last with how much it has moved. `--record` writes these figures into
 recorded.json, with the machine. A benchmark that fails is named, and the others go on; the result
-is 1 then.
+is 1 then. Without a NAME all are run, and those that repeat one thing for most of an hour repeat it
+a few times only (`BRIEF`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,12 @@ HERE = Path(__file__).parent
 RECORDED = HERE / "recorded.json"
 PEERS = ("kea", "dnsmasq", "nginx", "peer", "bare", "clush")
 """A figure PEER_NAME is the peer's of the figure NAME."""
+BRIEF: Mapping[str, Sequence[str]] = {
+    "chaos": ("--rounds", "6"),
+    "failover": ("--rounds", "6", "--handovers", "3"),
+    "kills": ("--kills", "30"),
+}
+"""With what these are run among all others: their arguments."""
 Figures = Mapping[str, float]
 
 
@@ -33,9 +41,10 @@ def names() -> list[str]:
     return sorted(path.stem for path in HERE.glob("*.py") if not path.stem.startswith("_"))
 
 
-def run(name: str) -> dict[str, Any] | None:
-    """The last line of a benchmark, which is shown as it goes; None if it fails."""
-    argv = [sys.executable, "-m", f"tests.bench.{name}"]
+def run(name: str, words: Sequence[str] = ()) -> dict[str, Any] | None:
+    """The last line of a benchmark, which is shown as it goes; None if it fails. `words` are its
+    arguments."""
+    argv = [sys.executable, "-m", f"tests.bench.{name}", *words]
     last = ""
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -109,14 +118,17 @@ def _words(of: Mapping[str, Any]) -> str:
 def main() -> int:
     """Runs them, one after the other."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*names(), []], metavar="NAME", default=names())
+    parser.add_argument("names", nargs="*", choices=[*names(), []], metavar="NAME")
     parser.add_argument("--record", action="store_true", help="write recorded.json")
     options = parser.parse_args()
     found: dict[str, dict[str, float]] = {}
     failed = []
-    for name in options.names:
-        print(f"== {name}", flush=True)
-        result = run(name)
+    for name in options.names or names():
+        words = () if options.names else BRIEF.get(name, ())
+        print(" ".join(["==", name, *words]), flush=True)
+        begun = time.monotonic()
+        result = run(name, words)
+        print(f"== {name} took {time.monotonic() - begun:.0f} s", flush=True)
         if result is None:
             failed.append(name)
         else:

@@ -3,7 +3,9 @@
 statements are counted without docstrings and imports; wide lines have more than 100 columns;
 generic names are functions that a search cannot find; golf is several names assigned in one line;
 complex functions have a cyclomatic complexity over 12; a knot is a set of children of one folder
-that import each other in a circle.
+that import each other in a circle. Of the class Head its attributes, its lambdas and the imports of
+ours in its file are counted; what is assigned late is an attribute of another object, set by the
+head's package; twins are answers with the very fields of another class.
 """
 
 from __future__ import annotations
@@ -258,8 +260,58 @@ def _sizes(files: list[Source]) -> tuple[int, int]:
     return max(methods), max(arguments)
 
 
-def figures(files: list[Source]) -> dict[str, object]:
-    """All figures, by name."""
+def head_figures(files: list[Source]) -> dict[str, int]:
+    """How much the class Head has to do with, and what is put into other objects later."""
+    ours = [source for source in files if source.module.startswith("layercake.head.")]
+    head = next(s for s in ours if any(_is_class(node, "Head") for node in s.nodes))
+    (body,) = (node for node in head.nodes if _is_class(node, "Head"))
+    own = [node for node in ast.walk(body) if isinstance(node, ast.Attribute)]
+    return {
+        "head_attributes": len(
+            {n.attr for n in own if _is_set(n) and ast.unparse(n.value) == "self"}
+        ),
+        "head_imports": sum(name.split(".")[0] in PRODUCT for name in imports(head, frozenset())),
+        "head_lambdas": sum(isinstance(node, ast.Lambda) for node in ast.walk(body)),
+        "assigned_late": sum(
+            isinstance(node, ast.Attribute) and _is_set(node) and ast.unparse(node.value) != "self"
+            for source in ours
+            for node in source.nodes
+        ),
+    }
+
+
+def _is_class(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.ClassDef) and node.name == name
+
+
+def _is_set(node: ast.Attribute) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def answer_twins(files: list[Source]) -> list[str]:
+    """The classes of answers that have the fields of another class, by name and type: two at
+    least."""
+    known: defaultdict[str, list[tuple[Source, str]]] = defaultdict(list)
+    for source in files:
+        for node in source.nodes:
+            if isinstance(node, ast.ClassDef):
+                fields = [
+                    ast.unparse(n.target) + ":" + ast.unparse(n.annotation)
+                    for n in node.body
+                    if isinstance(n, ast.AnnAssign)
+                ]
+                if len(fields) > 1:
+                    known[";".join(sorted(fields))].append((source, node.name))
+    return [
+        f"{source.module}.{name}"
+        for same in known.values()
+        for source, name in same
+        if len(same) > 1 and any(part.startswith("answers") for part in source.path.parts)
+    ]
+
+
+def figures(files: list[Source], root: Path = ROOT) -> dict[str, object]:
+    """All figures of the files of a tree, by name."""
     functions = [f for source in files for f in source.functions()]
     methods, arguments = _sizes(files)
     names = Counter(f.name for f in functions if f.name.strip("_") in GENERIC)
@@ -275,10 +327,13 @@ def figures(files: list[Source]) -> dict[str, object]:
         "long_files": sum(len(source.text.splitlines()) > 500 for source in files),
         "most_methods": methods,
         "most_arguments": arguments,
-        "private_in_tests": private_in_tests(),
+        "private_in_tests": private_in_tests(root),
+        **head_figures(files),
+        "answer_twins": len(answer_twins(files)),
         "knots": {folder: len(circle) for folder, circle in knots(files).items()},
     }
 
 
 if __name__ == "__main__":
-    print(json.dumps(figures(sources(Path(sys.argv[1]) if sys.argv[1:] else ROOT))))
+    place = Path(sys.argv[1]) if sys.argv[1:] else ROOT
+    print(json.dumps(figures(sources(place), place)))
