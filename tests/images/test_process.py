@@ -3,6 +3,7 @@ hears."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -98,21 +99,45 @@ def test_an_init_that_dropped_the_signal_is_asked_again(tmp_path: Path) -> None:
         assert child.stdout.read() == b"heard\n"
 
 
-def test_a_crun_that_does_not_end_is_killed_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def endless_crun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A crun that does not end; its process ID is in this file when it has begun."""
     number = tmp_path / "number"
     crun = tmp_path / "crun"
     crun.write_text(f"#!/bin/sh\necho $$ > {number}\nexec sleep 600\n")
     crun.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return number
 
+
+def begun(number: Path) -> bool:
+    """Whether the endless crun runs."""
+    return number.exists() and bool(number.read_text())
+
+
+def test_a_crun_that_cannot_be_waited_for_is_killed(
+    tmp_path: Path, endless_crun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(pid: int) -> int:
+        while not begun(endless_crun):
+            assert start_time(pid), "it has begun, and goes on"
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("imageapi.node.container.runtime.os.pidfd_open", none_left)
+    with pytest.raises(OperationFailed, match="cannot run crun: Too many open files"):
+        Runtime(tmp_path).start("one")
+    assert not start_time(int(endless_crun.read_text()))
+
+
+def test_a_crun_that_does_not_end_is_killed_and_named(
+    tmp_path: Path, endless_crun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def limit_over(handle: int, limit: float) -> bool:
-        while not (number.exists() and number.read_text()):
+        while not begun(endless_crun):
             assert not wait(handle, 0.01), "it has begun, and goes on"
         return False
 
     monkeypatch.setattr("imageapi.node.container.runtime.wait", limit_over)
     with pytest.raises(OperationFailed, match="cannot start a container: crun did not answer"):
         Runtime(tmp_path).start("one")
-    assert not start_time(int(number.read_text()))
+    assert not start_time(int(endless_crun.read_text()))

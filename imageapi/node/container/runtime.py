@@ -78,14 +78,17 @@ def _run(command: Sequence[str], out: int, limit: float) -> int | None:
     """Runs a program; its exit status, None if it had to be killed after `limit` seconds. The
     kernel tells of its end at once: subprocess, which is given a limit and no pipe, looks again
     after pauses of up to 50 ms."""
+    ended = False
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out) as process:
-        handle = os.pidfd_open(process.pid)
         try:
-            ended = wait(handle, limit)
+            handle = os.pidfd_open(process.pid)
+            try:
+                ended = wait(handle, limit)
+            finally:
+                os.close(handle)
         finally:
-            os.close(handle)
-        if not ended:
-            process.kill()
+            if not ended:
+                process.kill()
     return process.returncode if ended else None
 
 
@@ -143,6 +146,8 @@ class Runtime:
             raise OperationFailed(
                 "cannot run crun: it is not installed", hint="apt-get install crun"
             ) from None
+        except OSError as error:
+            raise OperationFailed(f"cannot run crun: {error.strerror}") from None
         if status is None:
             raise OperationFailed(
                 f"cannot {arguments[0]} a container: crun did not answer for {timeout:.0f} s"
