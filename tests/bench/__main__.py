@@ -4,7 +4,7 @@ A line of the table is a figure: ours, beside it those of the peers that were me
 it, and what was recorded last with how much it has moved. `--record` writes these figures into
 recorded.json, with the machine. A benchmark that fails is named, and the others go on; the result
 is 1 then. Without a NAME all are run, and those that repeat one thing for most of an hour repeat it
-a few times only (`BRIEF`).
+a few times only (`BRIEF`). Ctrl-C ends it with the table of what there is until then.
 """
 
 from __future__ import annotations
@@ -121,13 +121,18 @@ def main() -> int:
     parser.add_argument("names", nargs="*", choices=[*names(), []], metavar="NAME")
     parser.add_argument("--record", action="store_true", help="write recorded.json")
     options = parser.parse_args()
+    brief: Mapping[str, Sequence[str]] = {} if options.names else BRIEF
     found: dict[str, dict[str, float]] = {}
     failed = []
     for name in options.names or names():
-        words = () if options.names else BRIEF.get(name, ())
+        words = brief.get(name, ())
         print(" ".join(["==", name, *words]), flush=True)
         begun = time.monotonic()
-        result = run(name, words)
+        try:
+            result = run(name, words)
+        except KeyboardInterrupt:
+            failed.append(name)
+            break
         print(f"== {name} took {time.monotonic() - begun:.0f} s", flush=True)
         if result is None:
             failed.append(name)
