@@ -98,7 +98,8 @@ class Ether:
                     _PKTINFO.pack(0, socket.inet_aton(machine.identity.ip), bytes(4)),
                 )
             ]
-        with contextlib.suppress(BlockingIOError):  # as good as lost
+        # No room, or no way there: as good as lost, as for the agent of a real node.
+        with contextlib.suppress(OSError):
             self._socket.sendmsg((data,), datagrams, 0, (head, self._port))
 
     def _readable(self) -> None:
