@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 
 from layercake.agents import pki
-from layercake.base.process import THRESHOLDS
+from layercake.base.process import freeze_heap, gc_loop
 from layercake.head.head import Head
 from layercake.head.life import THREAD_S
 from layercake.head.settings import Settings
@@ -167,11 +167,11 @@ async def run(directory: Path, count: int) -> dict[str, float]:
     del transaction
     await head.database.flush(head.store)
     gc.collect()
-    gc.freeze()
-    gc.set_threshold(*THRESHOLDS)
+    freeze_heap()
     api, stalls = head.api(), Stalls()
     await api.start()
-    tasks = [asyncio.create_task(work) for work in (converge(head), stalls.measure())]
+    works = converge(head), stalls.measure(), gc_loop()  # what a head always does, too
+    tasks = [asyncio.create_task(work) for work in works]
     argv = [sys.executable, "-m", "tests.bench.api", "--client", path, str(count)]
     begin = time.process_time()
     process = await asyncio.create_subprocess_exec(*argv, stdout=subprocess.PIPE)
