@@ -285,7 +285,8 @@ class FastResponder(ProtocolWrapper):
         return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """The connection has ended. The web server may have got it in this very turn of the loop,
+        and its task for it begins in the next one: it is told after that."""
         self._rest()
         self._came = b""
-        super().connection_lost(exc)
+        asyncio.get_running_loop().call_soon(super().connection_lost, exc)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import itertools
 from collections.abc import AsyncIterator
 from functools import partial
@@ -213,6 +214,33 @@ async def test_what_comes_in_pieces_or_with_more_is_the_web_servers(pieces: list
     for piece in pieces:
         first.data_received(piece)
     assert inner.got == pieces
+
+
+class LostTransport(AcceptedTransport):
+    """One whose end the loop has to tell of yet."""
+
+    def close(self) -> None:
+        """It is closed."""
+
+
+async def test_one_that_is_lost_in_the_turn_in_which_it_is_handed_over_ends_in_silence() -> None:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        return web.Response()
+
+    failed: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, about: failed.append(str(about["message"]))
+    )
+    server = web.Server(answer)
+    first = FastResponder(lambda asked: None, server, 1.0, set(), TimeSlicer(60.0))
+    first.connection_made(LostTransport({"peername": ("127.0.0.1", 5)}))
+    first.data_received(OTHER[:9])
+    assert len(server.connections) == 1
+    first.connection_lost(None)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert not failed and not server.connections
 
 
 async def test_what_is_too_much_for_one_turn_of_the_loop_waits_in_its_order() -> None:
