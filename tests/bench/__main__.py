@@ -3,8 +3,8 @@
 A line of the table is a figure: ours, beside it those of the peers that were measured in turn with
 it, and what was recorded last with how much it has moved. `--record` writes these figures into
 recorded.json, with the machine. A benchmark that fails is named, and the others go on; the result
-is 1 then. Without a NAME all are run, and those that repeat one thing for most of an hour repeat it
-a few times only (`BRIEF`). Ctrl-C ends it with the table of what there is until then.
+is 1 then. Without a NAME all are run, and those that take longest do less (`BRIEF`). Ctrl-C ends
+it with the table of what there is until then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ RECORDED = HERE / "recorded.json"
 PEERS = ("kea", "dnsmasq", "nginx", "peer", "bare", "clush")
 """A figure PEER_NAME is the peer's of the figure NAME."""
 BRIEF: Mapping[str, Sequence[str]] = {
+    "abuse": ("--nodes", "4000", "--seconds", "3"),
     "chaos": ("--rounds", "6"),
+    "exec": ("--simulated", "2000", "--real", "60"),
     "failover": ("--rounds", "6", "--handovers", "3"),
     "kills": ("--kills", "30"),
 }
