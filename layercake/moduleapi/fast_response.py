@@ -165,8 +165,10 @@ class FastResponder(ProtocolWrapper):
             self._slicer.do(self._process_input)
 
     def _process_input(self) -> None:
-        """What has come is looked at. Nobody else ends a connection that failed later."""
-        if not self._came or self._transport is None:
+        """What has come is looked at. Nobody else ends a connection that failed later. One that is
+        lost, and is to be told so in this very turn of the loop, asks nothing: the web server's
+        task for it would begin when it is told already."""
+        if not self._came or self._transport is None or self._transport.is_closing():
             return
         data = self._begun + self._came
         self._begun = b""
@@ -285,8 +287,7 @@ class FastResponder(ProtocolWrapper):
         return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended. The web server may have got it in this very turn of the loop,
-        and its task for it begins in the next one: it is told after that."""
+        """The connection has ended."""
         self._rest()
         self._came = b""
-        asyncio.get_running_loop().call_soon(super().connection_lost, exc)
+        super().connection_lost(exc)

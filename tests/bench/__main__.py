@@ -1,19 +1,21 @@
 """Runs benchmarks, and ends with one table of all figures: `python -m tests.bench [NAME ...]`.
 
 A line of the table is a figure: ours, beside it those of the peers that were measured in turn with
-it, and what was recorded last with how much it has moved. `--record` writes these figures into
-recorded.json, with the machine. A benchmark that fails is named, and the others go on; the result
-is 1 then. Without a NAME all are run, and those that take longest do less (`BRIEF`). Ctrl-C ends
-it with the table of what there is until then.
+it, and what was recorded last with how much it has moved. A benchmark that fails is named, and the
+others go on; the result is 1 then. Without a NAME all are run, and those that take longest do less
+(`BRIEF`). Ctrl-C ends it with the table of what there is until then. `--record` writes the figures
+into recorded.json, with the machine, but for those of less work.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -35,6 +37,8 @@ BRIEF: Mapping[str, Sequence[str]] = {
     "kills": ("--kills", "30"),
 }
 """With what these are run among all others: their arguments."""
+END_S = 60.0
+"""How long a benchmark may take to tidy up after Ctrl-C."""
 Figures = Mapping[str, float]
 
 
@@ -48,11 +52,18 @@ def run(name: str, words: Sequence[str] = ()) -> dict[str, Any] | None:
     arguments."""
     argv = [sys.executable, "-m", f"tests.bench.{name}", *words]
     last = ""
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, process_group=0) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            last = line if line.strip() else last
+        try:
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                last = line if line.strip() else last
+        except KeyboardInterrupt:  # it is in a group of its own, and hears of it once
+            os.killpg(process.pid, signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+            process.kill()
+            raise
     try:
         found = json.loads(last)
     except ValueError:
@@ -144,7 +155,8 @@ def main() -> int:
     before: dict[str, Any] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     print(table(found, before, here))
     if options.record:
-        kept = {"machine": here, "figures": before.get("figures", {}) | found}
+        whole = {name: one for name, one in found.items() if name not in brief}
+        kept = {"machine": here, "figures": before.get("figures", {}) | whole}
         RECORDED.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     for name in failed:
         print(f"{name} failed", file=sys.stderr)

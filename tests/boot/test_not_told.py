@@ -105,8 +105,15 @@ def test_no_server_takes_a_node_that_was_not_told_yet_for_a_stranger(
         )
         assert script.stdout is not None
         answer = script.stdout.read()
-        assert answer, "its request waited for its node alone"
-        assert b"reserved for no node" not in answer, "it is no stranger, whenever it was looked at"
+        assert any(
+            word in answer
+            for word in (
+                b"#!ipxe\n",
+                b"no boot of it is wanted now",
+                b"has not asked for an address",
+            )
+        ), "its request waited for its node alone, and was looked at before or after the others"
+        assert not begun.stats()["fetch.stranger"]
         begun.do(begun.service.ready())
     assert asked(wire, "n1.rack.test") == RCODE.NOERROR
     assert asked(wire, "n2.rack.test") == RCODE.NXDOMAIN

@@ -79,6 +79,7 @@ class ClosingBmc:
 @pytest.fixture(autouse=True)
 def only_what_is_new() -> Iterator[None]:
     """The collector leaves alone what there was before: it is large, and looked through often."""
+    gc.collect()
     gc.freeze()
     yield
     gc.unfreeze()

@@ -98,9 +98,10 @@ class Ether:
                     _PKTINFO.pack(0, socket.inet_aton(machine.identity.ip), bytes(4)),
                 )
             ]
-        # No room, or no way there: as good as lost, as for the agent of a real node.
-        with contextlib.suppress(OSError):
+        try:
             self._socket.sendmsg((data,), datagrams, 0, (head, self._port))
+        except OSError:  # no room, or no way there: lost, as for the agent of a real node
+            self.lost += 1
 
     def _readable(self) -> None:
         for _ in range(_AT_ONCE):
