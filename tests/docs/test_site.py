@@ -43,6 +43,28 @@ def test_the_map_is_short_and_true() -> None:
         assert "NOUN" in path or (ROOT / path).exists(), path
 
 
+def test_the_folders_and_files_of_the_map_exist() -> None:
+    """`name/` is a folder, `name.py` a file: below the folder whose line names it, or beside it."""
+    named, above = 0, [(-1, ROOT)]
+    for line in re.findall(r"(?m)^    ( *\S.*)", (ROOT / "ARCHITECTURE.md").read_text()):
+        indent = len(line) - len(line.lstrip())
+        if indent >= 16 or "->" in line:
+            continue
+        while above[-1][0] >= indent:
+            above.pop()
+        own = re.match(r"([\w-]+)/", line.strip())
+        if own is not None:
+            above.append((indent, above[-1][1] / own[1]))
+            assert above[-1][1].is_dir(), line
+        for name in re.findall(r"(?<![\w/`-])([a-z_-]+(?:/(?![\w])|\.py))", line):
+            here = above[-1][1]
+            places = [here / name, here.parent / name, *here.glob(f"*/{name}")]
+            places += here.parent.glob(f"*/{name}")
+            assert any(place.exists() for place in places), f"{name}: {line.strip()}"
+            named += 1
+    assert named > 60
+
+
 def test_each_page_has_a_link_to_the_glossary(site: Path) -> None:
     pages = [
         page for page in site.rglob("*.html") if page.name not in ("search.html", "genindex.html")
