@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.bench.__main__ import PEERS, RECORDED, figures, names, peers_of, table
+from tests.bench.__main__ import BRIEF, PEERS, RECORDED, figures, names, peers_of, table
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = {"calibration_s": 0.182, "cores": 2}
@@ -46,3 +46,11 @@ def test_what_was_recorded_is_of_benchmarks_that_there_are() -> None:
 def test_make_bench_ends_with_it() -> None:
     recipe = (ROOT / "Makefile").read_text().split("\nbench: fetch\n")[1].split("\n\n")[0]
     assert recipe.strip() == "$(PY) -m tests.bench"
+
+
+def test_the_longest_have_the_options_that_they_are_run_with() -> None:
+    assert BRIEF
+    for name, words in BRIEF.items():
+        text = (ROOT / "tests" / "bench" / f"{name}.py").read_text()
+        options = [word for word in words if word.startswith("--")]
+        assert options and all(f'add_argument("{option}"' in text for option in options), name
