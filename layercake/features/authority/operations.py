@@ -19,6 +19,7 @@ from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import Refused
+from layercake.moduleapi.event_loop.slices import slowly
 
 LOOK_S = 3600.0
 
@@ -154,7 +155,7 @@ class AuthorityChanges:
         nodes alone until a person clears them. Raises InputError and NotFound."""
         async with self._desire.transaction(revises=False) as transaction:
             records = self._store.select(text)
-            for record in records:
+            async for record in slowly(records):
                 transaction.after(self._revoke, record, said_by(by))
         return [r.name for r in records]
 

@@ -192,7 +192,7 @@ class NodeFiles:
         outdated = self._outdated
         if outdated:
             self._outdated = False
-            rows = [self._row(record.node) for record in self._store]
+            rows = [self._row(record.node) async for record in in_slices(list(self._store))]
             self._site = await asyncio.to_thread(given.site, rows)
         if self._site is None:
             return  # nobody was told of any

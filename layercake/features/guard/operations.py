@@ -22,6 +22,7 @@ from layercake.fleet.transaction import Transaction
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.kraken.events import EventKind
+from layercake.moduleapi.event_loop.slices import slowly
 
 REASON = 300
 LONGEST_S = 366 * 86400.0
@@ -68,7 +69,7 @@ class GuardChanges:
             return await self._site(stop, events.FROZEN, f"the site, by {stop.by}: {why}")
         async with self._desire.transaction() as transaction:
             records = self._store.select(text)
-            for record in records:
+            async for record in slowly(records):
                 self._mind(transaction, record, freeze=stop)
                 transaction.event(record, events.FROZEN, f"by {stop.by}: {why}")
         return self._looked_at(records)
@@ -95,7 +96,7 @@ class GuardChanges:
                 raise Refused(
                     f"cannot thaw {text[:80]}: not frozen", hint="see `layercake node list`"
                 )
-            for record in records:
+            async for record in slowly(records):
                 self._mind(transaction, record, freeze=None)
                 transaction.event(record, events.THAWED, f"by {who}")
         return self._looked_at(records)
@@ -127,7 +128,7 @@ class GuardChanges:
                     "already",
                     hint="`layercake node maintenance end RANGE` ends it",
                 )
-            for record in records:
+            async for record in slowly(records):
                 self._mind(transaction, record, maintenance=stop)
                 transaction.event(record, events.MAINTENANCE_BEGUN, f"by {stop.by}: {why}")
         return self._looked_at(records)
@@ -144,7 +145,7 @@ class GuardChanges:
                     f"cannot end the maintenance of {text[:80]}: there is none",
                     hint="see `layercake node maintenance list`",
                 )
-            for record in records:
+            async for record in slowly(records):
                 transaction.change(
                     record, lambda record: setattr(record, "care", ended(record.care, who, now))
                 )
@@ -181,7 +182,7 @@ class GuardChanges:
                     f"cannot take {', '.join(ours[:10])}: ours already",
                     hint="`layercake power cycle RANGE` starts a node anew",
                 )
-            for record in records:
+            async for record in slowly(records):
                 transaction.event(record, events.NODE_TAKEN, f"by {who}: it is started anew")
                 transaction.post(record, Cleared(f"{who} takes it"))
                 if record.value("power") == "OFF":
@@ -205,7 +206,7 @@ class GuardChanges:
                     f"cannot treat {', '.join(well[:10])}: in sync",
                     hint="`layercake power cycle RANGE` starts a node anew",
                 )
-            for record in records:
+            async for record in slowly(records):
                 self._mind(transaction, record, released=True)
                 transaction.event(record, events.REMEDY_RELEASED, f"by {who}")
         return self._looked_at(records)
@@ -223,7 +224,7 @@ class GuardChanges:
                 )
             found = self._guard.outages.by_domain[domain]
             records = [r for key in found.silent if (r := self._store.find(key)) is not None]
-            for record in records:
+            async for record in slowly(records):
                 self._mind(transaction, record, released=True)
             transaction.after(self._guard.outages.end, domain)
             transaction.event(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from layercake.inventory.ranges import fold
 from layercake.inventory.schema import Node
 from layercake.inventory.yaml_marks import MAX_TEXT
 from layercake.kraken.errors import InputError, Refused
+from layercake.moduleapi.event_loop.slices import slowly
 from layercake.moduleapi.module import Part
 from layercake.moduleapi.network import Network
 
@@ -131,6 +132,12 @@ class NewInventory:
             node for name, node in self.known.items() if name not in gone and name not in self.nodes
         )
         yield from self.nodes.values()
+
+    async def with_other_images(self) -> AsyncIterator[Node]:
+        """The nodes that get other images, and stay or come; a few at a time."""
+        async for change in slowly(self.changes):
+            if change.node in self.nodes and "images" in change.fields:
+                yield self.nodes[change.node]
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,10 +119,12 @@ class InventoryChanges:
             "plans": plans,
             "digest": digest_of(revision, identity, wanted),
             "networks": [c.to_record() for c in self._means.networks.changes(new.networks)],
-            "warnings": [asdict(warning) for warning in warnings],
+            "warnings": [asdict(warning) async for warning in slowly(warnings)],
             "secrets": await self._sent_elsewhere(changes, new),
             "rolls": [move.to_record() for move in rolls],
-            "at_once": [c.node for c in _of_images(changes, new) if c.node not in later],
+            "at_once": [
+                node.name async for node in new.with_other_images() if node.name not in later
+            ],
             "passed_over": list(passed_over.values()),
             "taken_back": await self._taken_back(changes, new),
             "files": files,
@@ -154,9 +156,8 @@ class InventoryChanges:
         self, changes: Iterable[Change], new: NewInventory
     ) -> list[dict[str, Any]]:
         """The nodes whose secrets would go to another place than before, with both."""
-        pairs = [
-            (new.known[c.node], new.nodes[c.node]) for c in changes if c.action is Action.CHANGE
-        ]
+        changed = (c for c in changes if c.action is Action.CHANGE)
+        pairs = [(new.known[c.node], new.nodes[c.node]) async for c in slowly(changed)]
         nodes = (record.node for record in self._store.in_order)  # nodes may come meanwhile
         return await secrets.moved(pairs, nodes, self._means.table.parts)
 
@@ -166,8 +167,8 @@ class InventoryChanges:
         """The nodes that keep their images, as in any roll, and why, by their ids: somebody works
         on them. It is for the next inventory to want others."""
         found = {}
-        async for change in slowly(_of_images(changes, new)):
-            record = self._store.find(new.nodes[change.node].id)
+        async for node in new.with_other_images():
+            record = self._store.find(node.id)
             if record is not None and (why := self._means.guard.stopped(record)):
                 found[record.node.id] = {"node": record.name, "why": why}
         return found
@@ -177,14 +178,12 @@ class InventoryChanges:
     ) -> list[Move]:
         """The rolls that an inventory asks for. A node that is new, is wanted off, or is passed
         over is in none."""
-        wanted = (
-            (self._store.find(new.nodes[c.node].id), new.nodes[c.node])
-            for c in _of_images(changes, new)
-        )
         wishes = [
             Wish(record, node, node.images)
-            async for record, node in slowly(wanted)
-            if record is not None and node.state == "up" and record.node.id not in passed_over
+            async for node in new.with_other_images()
+            if (record := self._store.find(node.id)) is not None
+            and node.state == "up"
+            and node.id not in passed_over
         ]
         return moves(wishes, settings_of(self._means.table.settings))
 
@@ -192,11 +191,10 @@ class InventoryChanges:
         """The nodes whose images come from `image roll`, and that this inventory wants as one did
         before."""
         found: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-        async for change in slowly(_of_images(changes, new)):
-            record = self._store.find(new.nodes[change.node].id)
-            to = new.nodes[change.node].images
-            if record is not None and record.applied == to:
-                found.setdefault((record.node.images, to), []).append(record.name)
+        async for node in new.with_other_images():
+            record = self._store.find(node.id)
+            if record is not None and record.applied == node.images:
+                found.setdefault((record.node.images, node.images), []).append(record.name)
         return [TakenBack(tuple(names), images, to) for (images, to), names in found.items()]
 
     async def apply(
@@ -252,7 +250,7 @@ class InventoryChanges:
             enacted = await self._enact(transaction, new, consent)
             self._files.activate(transaction, wanted, said_by(consent.by))
         await self._spread(None)
-        return self._applied_of(new, enacted)
+        return await self._applied_of(new, enacted)
 
     def _refuse_held(self, removed: Iterable[str]) -> None:
         """A node that was taken out and added again would be held no more, with its disks as they
@@ -315,7 +313,7 @@ class InventoryChanges:
             enacted = await self._enact(transaction, new, consent)
             self._files.activate(transaction, sources, said_by(consent.by))
         await self._spread([(before[name], node) for name, node in nodes.items()])
-        return self._applied_of(new, enacted)
+        return await self._applied_of(new, enacted)
 
     def _refuse_beyond(self, consent: Consent, before: Node, node: Node) -> None:
         """Raises Refused for what whoever asks may not name."""
@@ -367,16 +365,18 @@ class InventoryChanges:
         rolls = [await self._begin(transaction, move, consent) for move in found]
         return _Enacted(moved, rolls, list(passed_over.values()))
 
-    def _applied_of(self, new: NewInventory, enacted: _Enacted) -> dict[str, Any]:
+    async def _applied_of(self, new: NewInventory, enacted: _Enacted) -> dict[str, Any]:
         parts = self._means.table.parts
-        found = {c.node: entry.at_next_boot(c, parts) for c in new.changes}
+        found = {c.node: entry.at_next_boot(c, parts) async for c in slowly(new.changes)}
         return {
             "revision": self._store.revision,
             "changed": list(found),
             "at_boot": {
                 name: fields
                 for name, fields in found.items()
-                if fields and self._store.named(name).value("run") == "SYNC"
+                if fields
+                and (record := self._store.lookup(name)) is not None  # gone meanwhile
+                and record.value("run") == "SYNC"
             },
             "networks": enacted.networks,
             "rolls": [begun_view(roll) for roll in enacted.rolls],
@@ -426,14 +426,13 @@ class InventoryChanges:
                 ),
                 hint="say --confirm-secrets if the new place may have it",
             )
-        self._means.rolls.refuse(
-            self._records(c.node for c in _of_images(changes, new)), "change the images of"
-        )
-        self._means.guard.refuse_frozen(self._records(c.node for c in changes), "change")
+        imaged = [node.name async for node in new.with_other_images()]
+        self._means.rolls.refuse(await self._records(imaged), "change the images of")
+        self._means.guard.refuse_frozen(await self._records(c.node for c in changes), "change")
 
-    def _records(self, names: Iterable[str]) -> list[Record]:
+    async def _records(self, names: Iterable[str]) -> list[Record]:
         """Those of them that are there."""
-        return [r for name in names if (r := self._store.lookup(name)) is not None]
+        return [r async for n in slowly(names) if (r := self._store.lookup(n)) is not None]
 
     async def _begin(self, transaction: Transaction, move: Move, consent: Consent) -> Roll:
         def target(record: Record) -> tuple[WantedImage, ...]:
@@ -493,8 +492,3 @@ def _not_at_once(rolls: Iterable[Move], passed_over: Mapping[str, Mapping[str, s
     """The nodes that get other images by rolls, or keep theirs."""
     names = {row["node"] for row in passed_over.values()}
     return names.union(*([r.name for r in move.records] for move in rolls))
-
-
-def _of_images(changes: Iterable[Change], new: NewInventory) -> list[Change]:
-    """The changes of images of nodes that stay, or come."""
-    return [c for c in changes if c.node in new.nodes and "images" in c.fields]

@@ -89,7 +89,7 @@ async def moved(
     found = {one["node"]: one async for one in slowly(told) if one}
     newly = [
         (new.name, ref, to)
-        for old, new in pairs
+        async for old, new in slowly(pairs)
         if new.name not in found
         for ref, to in _sent(new, parts) - _sent(old, parts)
     ]

@@ -24,6 +24,7 @@ from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
+from layercake.moduleapi.event_loop.slices import slowly
 from layercake.modules.calls import AskModule
 
 READ_AT_ONCE = 16
@@ -80,7 +81,6 @@ class Power:
         anew. Forced, it stops nothing first."""
         async with self._desire.transaction() as transaction:
             records = self._store.select(text)
-            refuse_busy(records, force)
             self._guard.refuse_frozen(records, "cycle")
             off = [r.name for r in records if r.node.state == "off"]
             if off:
@@ -90,13 +90,14 @@ class Power:
                 )
             who = said_by(by)
             asked = f"{who} asked for a power cycle" + (", by force" if force else "")
-            for record in records:
+            async for record in slowly(records):
                 transaction.event(record, events.POWER_CYCLE, asked)
                 transaction.post(record, Cleared(asked))
                 if record.value("power") != "OFF":
                     self._orders.give(
                         transaction, record, Order("cycle", force=force, by=who, at=self._clock())
                     )
+            refuse_busy(records, force)  # last: one may have become BUSY meanwhile
         return [r.name for r in records]
 
     async def status(self, text: str) -> list[dict[str, Any]]:

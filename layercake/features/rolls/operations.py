@@ -244,7 +244,7 @@ class RollRequests:
             records, passed_over = self._passing_over(text, selected)
             for names in {names_after(r, image, replace) for r in records}:
                 check_set(desire.image(name) for name in names)
-            for record in records:
+            async for record in slowly(records):
                 images = names_after(record, image, replace)
                 transaction.event(
                     record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}, by {said_by(by)}"

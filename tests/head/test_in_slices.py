@@ -1,0 +1,123 @@
+"""What is done to many nodes is done in slices: between two turns of the event loop nothing is done
+that grows with the number of nodes, but for what is cheap."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from imageapi.store.store import ImageStore
+from layercake.features.rolls.operations import RollStart
+from layercake.moduleapi.event_loop import slices
+from tests.support.operations import Operations
+from tests.support.world import World
+
+FEW, MANY = 20, 60
+AT_MOST = 10.0
+"""Calls of Python functions for each node in one turn: a few milliseconds for 1,000 nodes."""
+
+Work = Callable[[Operations], Coroutine[Any, Any, Any]]
+
+
+class Turns:
+    """The most function calls between two turns of the event loop, and of which functions."""
+
+    def __init__(self) -> None:
+        self.most: Counter[str] = Counter()
+        self._now: Counter[str] = Counter()
+
+    def _note(self, frame: FrameType, event: str, _: Any) -> None:
+        if event != "call":
+            return
+        code = frame.f_code
+        if code.co_name == "_run_once" and code.co_filename.endswith("base_events.py"):
+            self.most = max(self.most, self._now, key=Counter.total)
+            self._now = Counter()
+        else:
+            self._now[f"{Path(code.co_filename).name}:{code.co_name}"] += 1
+
+    async def during(self, work: Awaitable[Any]) -> Counter[str]:
+        """The longest turn while that is done."""
+        sys.setprofile(self._note)
+        try:
+            await work
+            await asyncio.sleep(0)
+        finally:
+            sys.setprofile(None)
+        return self.most
+
+
+def inventory(count: int, image: str, line: str) -> str:
+    """Nodes that have a secret each, and a kernel command line of their own."""
+    bmc = "{{driver: ipmi, address: 10.2.0.{0}, username: admin, password: {{env: BMC_{0}}}}}"
+    node = "{{mac: '52:54:00:00:{0:02x}:01', ip: 10.1.0.{0}, kernel_args: {1}={0}, bmc: {2}}}"
+    rows = (f"  n{n}: " + node.format(n, line, bmc.format(n)) for n in range(1, count + 1))
+    return "\n".join([f"defaults: {{images: [{image}]}}", "nodes:", *rows])
+
+
+def new(ops: Operations) -> str:
+    """The inventory of as many nodes, each with another image and another command line."""
+    return inventory(len(ops.head.store), "two", "after")
+
+
+async def maintained(ops: Operations) -> None:
+    await ops.care.begin("@all", "disks", "ann", None)
+
+
+async def frozen(ops: Operations) -> None:
+    await ops.care.freeze("@all", "storm", "ann")
+
+
+WORK: dict[str, tuple[Work | None, Work]] = {
+    "plan": (None, lambda ops: ops.inventory.plan(new(ops), "test.yaml")),
+    "apply": (None, lambda ops: ops.inventory.apply(new(ops), "test.yaml", None, True)),
+    "freeze": (None, frozen),
+    "thaw": (frozen, lambda ops: ops.care.thaw("@all", "ann")),
+    "maintenance": (None, maintained),
+    "maintenance end": (maintained, lambda ops: ops.care.end("@all", "ann")),
+    "adopt": (None, lambda ops: ops.care.adopt("@all", "ann")),
+    "treat": (None, lambda ops: ops.care.release("@all", "ann")),
+    "off": (None, lambda ops: ops.nodes.set_state("@all", "off", True, "ann")),
+    "clear": (None, lambda ops: ops.nodes.clear("@all", "ann")),
+    "cycle": (None, lambda ops: ops.power.cycle("@all", True, "ann")),
+    "images at once": (None, lambda ops: ops.rolls.at_once("@all", "two", None, "ann")),
+    "roll": (None, lambda ops: ops.rolls.start(RollStart("@all", "two", by="ann"))),
+    "revoke": (None, lambda ops: ops.authority.revoke("@all", "ann")),
+    "release": (None, lambda ops: ops.releases.begin("@all", True, "ann")),
+}
+
+
+async def longest(directory: Path, count: int, before: Work | None, work: Work) -> Counter[str]:
+    """The longest turn while something is done to so many nodes."""
+    directory.mkdir()
+    world = World(directory)
+    world.open()
+    for name in ("one", "two"):
+        file = directory / f"{name}.squashfs"
+        file.write_bytes(b"hsqs" + name.encode() * 10)
+        world.head.part(ImageStore).add(file, name, {"systemd": False})
+    await world.ops.inventory.apply(inventory(count, "one", "before"), "test.yaml", None, True)
+    try:
+        if before is not None:
+            await before(world.ops)
+        return await Turns().during(work(world.ops))
+    finally:
+        await world.close_head()
+        world.client.close()
+
+
+@pytest.mark.parametrize("what", WORK)
+async def test_no_turn_grows_with_the_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", -1.0)  # whoever pauses at all does so after each node
+    few, many = [await longest(tmp_path / str(n), n, *WORK[what]) for n in (FEW, MANY)]
+    grown = many - few
+    assert many and grown.total() / (MANY - FEW) <= AT_MOST, grown.most_common(12)
