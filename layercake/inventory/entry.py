@@ -151,22 +151,6 @@ def known_by(node: Node, parts: Mapping[str, Part]) -> set[Hashable]:
     return {one for module, part in node.parts.items() for one in parts[module].known_by(part)}
 
 
-def taken(node: Node, before: Node, others: Iterator[Node], parts: Mapping[str, Part]) -> None:
-    """Raises InputError for a value of a node that is another's, if it did not have it before."""
-    own = unique_values(node, parts)
-    had = unique_values(before, parts)
-    new = {key for key, one in own.items() if key not in had or had[key].shared != one.shared}
-    for other in others if new else ():
-        theirs = unique_values(other, parts)
-        for key in new & theirs.keys():
-            if own[key].shared and theirs[key].shared:
-                continue
-            raise InputError(
-                f"cannot change node {node.name}: {key[0]} {own[key].shown} is {other.name}'s",
-                hint="no two nodes can have the same",
-            )
-
-
 def unique_values(node: Node, parts: Mapping[str, Part]) -> dict[tuple[str, Any], Unique]:
     """What no two nodes may have, or only if both share it."""
     found = [Unique(MAC, mac, mac, "mac") for mac in node.macs]

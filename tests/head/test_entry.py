@@ -183,9 +183,9 @@ async def test_a_change_of_one_node_touches_no_other(
 @pytest.mark.parametrize(
     ("wanted", "says"),
     [
-        ({"ip": "10.1.0.11"}, "IP address 10.1.0.11 is n1's"),
-        ({"mac": "52:54:00:00:00:11"}, "MAC address 52:54:00:00:00:11 is n1's"),
-        ({"aliases": "n1"}, "name n1 is n1's"),
+        ({"ip": "10.1.0.11"}, "IP address 10.1.0.11 of n0 is n1's"),
+        ({"mac": "52:54:00:00:00:11"}, "MAC address 52:54:00:00:00:11 of n0 is n1's"),
+        ({"aliases": "n1"}, "name n1 of n0 is n1's"),
         ({"images": ["none"]}, "none"),
     ],
 )

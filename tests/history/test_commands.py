@@ -198,7 +198,7 @@ async def test_many_nodes_are_labelled_in_one_change_or_none_is(site: Site, run:
     code, said = await run("inventory", "log")
     assert said.count("ticket 8") == 1, "one change, by one request"
     code, said = await run("node", "set", "n[0-1]", "ip=10.1.0.77", "labels.rack=r8")
-    assert code == 2 and "10.1.0.77 is n1's" in said
+    assert code == 2 and "10.1.0.77 of n1 is n0's" in said
     code, said = await run("node", "set", "n[0,77]", "labels.rack=r8")
     assert code == 2 and "n77" in said
     code, said = await run("node", "list", "--where", "rack=r7", "--fold")

@@ -292,7 +292,6 @@ class InventoryChanges:
     ) -> dict[str, Any]:
         """The same of several nodes: all, or none if one of them cannot be so."""
         against = await self.reader.against()
-        parts = self._means.table.parts
         async with self._means.desire.transaction() as transaction:
             networks = self._means.networks.by_name
             before = {record.name: record.node for record in select()}
@@ -300,13 +299,13 @@ class InventoryChanges:
                 name: entry.changed(node, wanted, unset, networks=networks, **against)
                 async for name, node in slowly(before.items())
             }
-            for name, node in nodes.items():
+            async for name, node in slowly(nodes.items()):
                 self._refuse_beyond(consent, before[name], node)
-                others = (nodes.get(r.name, r.node) for r in self._store if r.name != name)
-                entry.taken(node, before[name], others, parts)
                 check_set(self._means.desire.image(image) for image in node.images)
-            secrets.refuse_outside(nodes.values(), self._means.vault.directory)
-            changes = list(diff(before, nodes))
+                secrets.refuse_outside([node], self._means.vault.directory)
+            known = {record.name: record.node for record in self._store}
+            await self.reader.check_taken(f"change {fold(before)}", nodes, known)
+            changes = [change async for change in slowly(diff(before, nodes))]
             new = NewInventory(fold(before), nodes, before, (), networks, (), changes)
             sources = await self._files.beside(*nodes.values())
             await self._files.store(sources)

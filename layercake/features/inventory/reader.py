@@ -99,7 +99,8 @@ class InventoryReader:
             whole=False,
         )
         self._check_images(found)
-        await self._check_taken(found, known)
+        left = {name: node for name, node in known.items() if name not in removed}
+        await self.check_taken(found.file, nodes, left)
         async for node in slowly(nodes.values()):
             secrets.refuse_outside([node], self._vault.directory)
         found.changes.extend([change async for change in slowly(diff(before, nodes))])
@@ -120,23 +121,29 @@ class InventoryReader:
             return await asyncio.to_thread(answer, question)
         return await self._read_apart(job, question)
 
-    async def _check_taken(self, found: NewInventory, known: Mapping[str, Node]) -> None:
-        """Raises InputError for what one of the nodes would have, and another has."""
+    async def check_taken(
+        self, what: str, nodes: Mapping[str, Node], known: Mapping[str, Node]
+    ) -> None:
+        """Raises InputError ("cannot WHAT: ...") for a value that one of these nodes would have,
+        did not have before, and that another has. `known` are all nodes as they are."""
         parts = self._table.parts
-        own = {
-            key: (node, one)
-            for node in found.nodes.values()
-            for key, one in entry.unique_values(node, parts).items()
-        }
-        others = (node for name, node in known.items() if name not in found.known)
-        async for other in slowly(others):
-            theirs = entry.unique_values(other, parts)
-            for key in own.keys() & theirs.keys():
-                node, one = own[key]
-                if not (one.shared and theirs[key].shared):
+        fresh = set()
+        async for name, node in slowly(nodes.items()):
+            had = entry.unique_values(known[name], parts) if name in known else {}
+            for key, one in entry.unique_values(node, parts).items():
+                if key not in had or had[key].shared != one.shared:
+                    fresh.add((name, key))
+        keys = {key for _, key in fresh}
+        first: dict[tuple[str, Any], tuple[Node, bool]] = {}
+        async for name, node in slowly({**known, **nodes}.items() if fresh else ()):
+            for key, one in entry.unique_values(node, parts).items():
+                if key not in keys:
+                    continue
+                other, shared = first.setdefault(key, (node, one.shared))
+                if other is not node and not (shared and one.shared):
+                    new, has = (node, other) if (name, key) in fresh else (other, node)
                     raise InputError(
-                        f"cannot {found.file}: {key[0]} {one.shown} of {node.name} is "
-                        f"{other.name}'s",
+                        f"cannot {what}: {key[0]} {one.shown} of {new.name} is {has.name}'s",
                         hint="no two nodes can have the same",
                     )
 
