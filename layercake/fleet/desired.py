@@ -117,13 +117,12 @@ class DesiredState:
         names: Iterable[str],
         *,
         node: Node | None = None,
-        anew: bool = False,
         care: Mend = same,
     ) -> None:
         """Wants images by their names, and the node to be as `node` says. One that was wanted
-        before keeps its content, also if its name points to other content by now: only a roll, with
-        `anew`, moves a node to that. The caller has the node told."""
-        held = {} if anew else {i.name: i for i in record.wanted}
+        before keeps its content, also if its name points to other content by now: only a roll
+        moves a node to that (`set_images`). The caller has the node told."""
+        held = {i.name: i for i in record.wanted}
         self.set_images(
             transaction,
             record,

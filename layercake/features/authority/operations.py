@@ -19,7 +19,7 @@ from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import Refused
-from layercake.moduleapi.event_loop.slices import slowly
+from layercake.moduleapi.event_loop.slices import in_slices
 
 LOOK_S = 3600.0
 
@@ -88,7 +88,7 @@ class AuthorityChanges:
             events.AUTHORITY_ROTATING,
             f"by {said_by(by)}: nodes learn to trust the next authority",
         )
-        for record in self._store:
+        async for record in in_slices(list(self._store)):
             if record.session is not None:
                 self.certify(record)
         return self.view()
@@ -113,7 +113,7 @@ class AuthorityChanges:
             events.AUTHORITY_ROTATED,
             f"by {said_by(by)}: the old authority is trusted no more",
         )
-        for record in self._store:
+        async for record in in_slices(list(self._store)):
             if record.session is not None:
                 self._push(record)
         return self.view()
@@ -155,7 +155,7 @@ class AuthorityChanges:
         nodes alone until a person clears them. Raises InputError and NotFound."""
         async with self._desire.transaction(revises=False) as transaction:
             records = self._store.select(text)
-            async for record in slowly(records):
+            async for record in in_slices(records):
                 transaction.after(self._revoke, record, said_by(by))
         return [r.name for r in records]
 

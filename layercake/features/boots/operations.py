@@ -31,7 +31,7 @@ from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
 from layercake.fleet.transaction import Origin, Transaction
 from layercake.kraken.errors import InputError, NotFound, Refused
-from layercake.moduleapi.event_loop.slices import slowly
+from layercake.moduleapi.event_loop.slices import in_slices
 from layercake.modules.notifier import ModuleNotifier
 from minos.build import sets
 from minos.build.sets import BootSet
@@ -113,7 +113,7 @@ class BootSetChanges:
             transaction.event(
                 None, events.BOOT_DEFAULT, f"{whose} boot {name} from now on, by {said_by(by)}"
             )
-            async for record in slowly(theirs):
+            async for record in in_slices(theirs):
                 transaction.after(self._notifier.changed, record)
         return sorted(r.name for r in theirs)
 

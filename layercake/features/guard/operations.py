@@ -22,7 +22,7 @@ from layercake.fleet.transaction import Transaction
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, NotFound, Refused
 from layercake.kraken.events import EventKind
-from layercake.moduleapi.event_loop.slices import slowly
+from layercake.moduleapi.event_loop.slices import in_slices
 
 REASON = 300
 LONGEST_S = 366 * 86400.0
@@ -69,7 +69,7 @@ class GuardChanges:
             return await self._site(stop, events.FROZEN, f"the site, by {stop.by}: {why}")
         async with self._desire.transaction() as transaction:
             records = self._store.select(text)
-            async for record in slowly(records):
+            async for record in in_slices(records):
                 self._mind(transaction, record, freeze=stop)
                 transaction.event(record, events.FROZEN, f"by {stop.by}: {why}")
         return self._looked_at(records)
@@ -96,7 +96,7 @@ class GuardChanges:
                 raise Refused(
                     f"cannot thaw {text[:80]}: not frozen", hint="see `layercake node list`"
                 )
-            async for record in slowly(records):
+            async for record in in_slices(records):
                 self._mind(transaction, record, freeze=None)
                 transaction.event(record, events.THAWED, f"by {who}")
         return self._looked_at(records)
@@ -128,7 +128,7 @@ class GuardChanges:
                     "already",
                     hint="`layercake node maintenance end RANGE` ends it",
                 )
-            async for record in slowly(records):
+            async for record in in_slices(records):
                 self._mind(transaction, record, maintenance=stop)
                 transaction.event(record, events.MAINTENANCE_BEGUN, f"by {stop.by}: {why}")
         return self._looked_at(records)
@@ -145,7 +145,7 @@ class GuardChanges:
                     f"cannot end the maintenance of {text[:80]}: there is none",
                     hint="see `layercake node maintenance list`",
                 )
-            async for record in slowly(records):
+            async for record in in_slices(records):
                 transaction.change(
                     record, lambda record: setattr(record, "care", ended(record.care, who, now))
                 )
@@ -176,13 +176,7 @@ class GuardChanges:
         async with self._desire.transaction() as transaction:
             records = self._store.select(text)
             self._guard.refuse_frozen(records, "take")
-            ours = [r.name for r in records if r.care.ours]
-            if ours:
-                raise Refused(
-                    f"cannot take {', '.join(ours[:10])}: ours already",
-                    hint="`layercake power cycle RANGE` starts a node anew",
-                )
-            async for record in slowly(records):
+            async for record in in_slices(records):
                 transaction.event(record, events.NODE_TAKEN, f"by {who}: it is started anew")
                 transaction.post(record, Cleared(f"{who} takes it"))
                 if record.value("power") == "OFF":
@@ -191,6 +185,12 @@ class GuardChanges:
                     self._orders.give(
                         transaction, record, Order("cycle", force=True, by=who, at=self._clock())
                     )
+            ours = [r.name for r in records if r.care.ours]
+            if ours:  # last: an agent of one may have spoken meanwhile
+                raise Refused(
+                    f"cannot take {', '.join(ours[:10])}: ours already",
+                    hint="`layercake power cycle RANGE` starts a node anew",
+                )
         return self._looked_at(records)
 
     async def release(self, text: str, by: str) -> list[str]:
@@ -200,15 +200,15 @@ class GuardChanges:
         async with self._desire.transaction() as transaction:
             records = self._store.select(text)
             self._guard.refuse_frozen(records, "treat")
+            async for record in in_slices(records):
+                self._mind(transaction, record, released=True)
+                transaction.event(record, events.REMEDY_RELEASED, f"by {who}")
             well = [r.name for r in records if r.value("run") == "SYNC"]
-            if well:
+            if well:  # last: one may have come back meanwhile
                 raise Refused(
                     f"cannot treat {', '.join(well[:10])}: in sync",
                     hint="`layercake power cycle RANGE` starts a node anew",
                 )
-            async for record in slowly(records):
-                self._mind(transaction, record, released=True)
-                transaction.event(record, events.REMEDY_RELEASED, f"by {who}")
         return self._looked_at(records)
 
     async def end_outage(self, domain: str, by: str) -> None:
@@ -224,7 +224,7 @@ class GuardChanges:
                 )
             found = self._guard.outages.by_domain[domain]
             records = [r for key in found.silent if (r := self._store.find(key)) is not None]
-            async for record in slowly(records):
+            async for record in in_slices(records):
                 self._mind(transaction, record, released=True)
             transaction.after(self._guard.outages.end, domain)
             transaction.event(

@@ -134,7 +134,7 @@ class NewInventory:
         yield from self.nodes.values()
 
     async def with_other_images(self) -> AsyncIterator[Node]:
-        """The nodes that get other images, and stay or come; a few at a time."""
+        """The nodes that get other images, and stay or come, in slices."""
         async for change in slowly(self.changes):
             if change.node in self.nodes and "images" in change.fields:
                 yield self.nodes[change.node]

@@ -304,9 +304,10 @@ class InventoryChanges:
                 check_set(self._means.desire.image(image) for image in node.images)
                 secrets.refuse_outside([node], self._means.vault.directory)
             known = {record.name: record.node for record in self._store}
-            await self.reader.check_taken(f"change {fold(before)}", nodes, known)
+            title = await asyncio.to_thread(fold, before)
+            await self.reader.check_taken(f"change {title[:80]}", nodes, known)
             changes = [change async for change in slowly(diff(before, nodes))]
-            new = NewInventory(fold(before), nodes, before, (), networks, (), changes)
+            new = NewInventory(title, nodes, before, (), networks, (), changes)
             sources = await self._files.beside(*nodes.values())
             await self._files.store(sources)
             enacted = await self._enact(transaction, new, consent)
@@ -365,10 +366,10 @@ class InventoryChanges:
         return _Enacted(moved, rolls, list(passed_over.values()))
 
     async def _applied_of(self, new: NewInventory, enacted: _Enacted) -> dict[str, Any]:
-        parts = self._means.table.parts
+        revision, parts = self._store.revision, self._means.table.parts
         found = {c.node: entry.at_next_boot(c, parts) async for c in slowly(new.changes)}
         return {
-            "revision": self._store.revision,
+            "revision": revision,
             "changed": list(found),
             "at_boot": {
                 name: fields

@@ -60,7 +60,7 @@ class NodeNames:
             names = {record.name: node.name for record, node in found}
             transaction.renamed = names
             transaction.what = f"rename {fold(names)} to {fold(names.values())}"
-            async for record, node in slowly(found):
+            for record, node in found:
                 self._rename(transaction, record, node, said_by(by))
             transaction.after(self._move_events, names)
             answer = self._answer(found)

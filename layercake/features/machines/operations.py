@@ -21,7 +21,6 @@ from layercake.fleet.desired import DesiredState
 from layercake.fleet.store import Record, Store
 from layercake.inventory import fields, ranges
 from layercake.kraken.errors import InputError, NotFound, Refused
-from layercake.moduleapi.event_loop.slices import slowly
 from layercake.moduleapi.fields import Mistake
 from layercake.modules.calls import AskModule
 
@@ -157,7 +156,7 @@ class MachineRequests:
         async with self._desire.transaction(revises=False) as transaction:
             records = self._store.select(text)
             surveys = await self._surveys(records)
-            async for record in slowly(records):
+            for record in records:  # in one turn: no newer survey comes in between
                 machine, found = surveys.get(record.node.id, (None, None))
                 if machine is not None and found is not None:
                     self._machines.accept(transaction, record, machine, found, said_by(by))

@@ -29,7 +29,7 @@ from layercake.fleet.store import Record, Store
 from layercake.fleet.transaction import Transaction
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, LayercakeError, NotFound, Refused, Unreachable
-from layercake.moduleapi.event_loop.slices import slowly
+from layercake.moduleapi.event_loop.slices import in_slices
 
 LAST_LINE = 200
 """Bytes; the last line of a command's answer says how it ended and is short."""
@@ -104,7 +104,7 @@ class Nodes:
             self._guard.refuse_frozen(records, f"want {state}")
             if soft:
                 _refuse_attended(records)
-            async for record in slowly(records):
+            async for record in in_slices(records):
                 self._set_state(transaction, record, change)
             if state == "off":  # last: one may have become BUSY meanwhile
                 refuse_busy(records, force)
@@ -140,7 +140,7 @@ class Nodes:
         """Takes nodes out of quarantine; on a node in sync, also out of FATAL."""
         async with self._desire.transaction() as transaction:
             records = self._store.select(text)
-            async for record in slowly(records):
+            async for record in in_slices(records):
                 transaction.post(record, Cleared(f"{said_by(by)} says so"))
         for record in records:
             if record.value("run") == "SYNC" and record.value("image") in ("FATAL", "ERROR"):

@@ -24,7 +24,7 @@ from layercake.fleet.store import Record, Store
 from layercake.fleet.table import Table
 from layercake.kraken.converge import Cleared
 from layercake.kraken.errors import InputError, LayercakeError, OperationFailed, Refused
-from layercake.moduleapi.event_loop.slices import slowly
+from layercake.moduleapi.event_loop.slices import in_slices
 from layercake.modules.calls import AskModule
 
 READ_AT_ONCE = 16
@@ -90,7 +90,7 @@ class Power:
                 )
             who = said_by(by)
             asked = f"{who} asked for a power cycle" + (", by force" if force else "")
-            async for record in slowly(records):
+            async for record in in_slices(records):
                 transaction.event(record, events.POWER_CYCLE, asked)
                 transaction.post(record, Cleared(asked))
                 if record.value("power") != "OFF":

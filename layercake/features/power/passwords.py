@@ -28,7 +28,7 @@ from layercake.fleet.desired import DesiredState
 from layercake.fleet.persistence.schema import RESTORE_HINT
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import InputError, LayercakeError, Refused
-from layercake.moduleapi.event_loop.slices import slowly
+from layercake.moduleapi.event_loop.slices import in_slices
 from layercake.modules.calls import AskModule
 
 PASSWORD = "power.password"  # noqa: S105 (the call's name)
@@ -341,6 +341,6 @@ class BmcPasswords:
             return
         await asyncio.to_thread(self._vault.commit, SecretRef(file=file))
         async with self._desire.transaction(revises=False) as transaction:
-            async for record in slowly(users):
+            async for record in in_slices(users):
                 transaction.documents[DOCUMENTS + record.node.id] = bytes
                 transaction.after(self._marks.pop, record.node.id, None)

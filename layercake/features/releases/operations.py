@@ -33,10 +33,10 @@ class NodeReleases:
         or held already, and OperationFailed if it cannot be written."""
         async with self.releases.transaction() as transaction:
             records = self._meant(text)
-            refuse_busy(records, force)
             self._guard.refuse_frozen(records, "release")
             async for record in in_slices(records):
                 self.releases.begin(transaction, record, said_by(by), force=force)
+            refuse_busy(records, force)  # last: one may have become BUSY meanwhile
         return [record.name for record in records]
 
     async def change(self, text: str, what: str, by: str) -> list[str]:

@@ -27,7 +27,7 @@ from layercake.fleet.store import Record, Store, WantedImage
 from layercake.fleet.table import Table
 from layercake.fleet.transaction import Origin, Transaction
 from layercake.kraken.errors import InputError, Refused
-from layercake.moduleapi.event_loop.slices import slowly
+from layercake.moduleapi.event_loop.slices import in_slices
 
 FURTHEST_S = 366 * 86400.0
 """Seconds until a roll may begin: what is further away is a slip."""
@@ -242,14 +242,18 @@ class RollRequests:
             self._rolls.refuse(selected, "roll")
             self._guard.refuse_frozen(selected, "roll")
             records, passed_over = self._passing_over(text, selected)
-            for names in {names_after(r, image, replace) for r in records}:
-                check_set(desire.image(name) for name in names)
-            async for record in slowly(records):
-                images = names_after(record, image, replace)
+            sets = {
+                names: tuple(map(desire.image, names))
+                for names in {names_after(r, image, replace) for r in records}
+            }
+            for images in sets.values():
+                check_set(images)
+            async for record in in_slices(records):
+                names = names_after(record, image, replace)
                 transaction.event(
-                    record, events.IMAGE_ROLL, f"rolling to {', '.join(images)}, by {said_by(by)}"
+                    record, events.IMAGE_ROLL, f"rolling to {', '.join(names)}, by {said_by(by)}"
                 )
-                desire.images(transaction, record, images, anew=True)
+                desire.set_images(transaction, record, sets[names])
                 transaction.after(self._sync.push, record)
         return {"nodes": [r.name for r in records], "passed_over": passed_over}
 
@@ -315,7 +319,7 @@ class RollRequests:
             )
 
         sets = dict[tuple[str, ...], tuple[WantedImage, ...]]()
-        async for record in slowly(records):
+        async for record in in_slices(records):
             images = target(record)
             sets[tuple(i.name for i in images)] = images
         for images in sets.values():
