@@ -25,7 +25,7 @@ from layercake.features.guard.settings import GuardSettings
 from layercake.features.guard.silent_nodes import SilentNodes
 from layercake.features.guard.turns.queue import Lane, Queue, Rank, Turn
 from layercake.features.guard.turns.slots import Slots
-from layercake.features.guard.verdict import Case, ends_what_runs, judge, kept_by
+from layercake.features.guard.verdict import Case, ends_what_runs, judge, kept_by, passes_outage
 from layercake.features.guard.witness import Witnesses
 from layercake.fleet import events
 from layercake.fleet.engine import Engine
@@ -462,11 +462,10 @@ class Guard:
 
     def why(self, record: Record) -> Verdict | None:
         """Why a node that is not as wanted is left alone, or its next step waits; or None."""
-        key = record.node.id
-        dead = record.value("power") == "OFF" or key in self.silent.dead
-        if key in self.outages.holds and not (dead or record.care.released):  # see verdict.py
-            return self.outages.holds[key]
-        asked = self._waiting.get(key)
+        held = self.outages.holds.get(record.node.id)
+        if held is not None and not passes_outage(record, self.silent.dead):
+            return held
+        asked = self._waiting.get(record.node.id)
         if asked is not None and asked.verdict is not None:
             return asked.verdict
         why = kept_by(record, self.freeze)

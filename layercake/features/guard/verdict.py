@@ -8,6 +8,7 @@ known to be dead needs no witnesses; one that a person has released needs nobody
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -88,12 +89,19 @@ def kept_by(record: Record, freeze: Stop | None) -> Why | None:
     """By which word of a person nothing is begun at a node that is not as wanted, None if by none;
     `freeze` is the site's."""
     care = record.care
-    if record.machine.goal.met(record.machine.state):
+    frozen = freeze is not None or care.freeze is not None
+    if not (frozen or care.maintenance) or record.machine.goal.met(record.machine.state):
         return None
-    if freeze is not None or care.freeze is not None:
+    if frozen:
         return Why.FROZEN
     starts = record.meant == "up" and not care.released
     return Why.MAINTENANCE if care.maintenance is not None and starts else None
+
+
+def passes_outage(record: Record, dead: Collection[str]) -> bool:
+    """Whether a node may be treated in an outage: it is known to be down (`dead` has the ids of
+    those whose firmware has asked), or a person has said so."""
+    return record.care.released or record.value("power") == "OFF" or record.node.id in dead
 
 
 def ends_what_runs(record: Record, mutation: str) -> bool:

@@ -126,9 +126,11 @@ class Tpms:
 
     def note_event(self, event: Event) -> None:
         """Keeps what the head has sent for a boot."""
+        if not event.data.get("window"):  # as nearly all
+            return
         said = [event.data.get(name, "") for name in ("window", "configuration", "boot")]
         record = self._store.lookup(event.node)
-        if record is not None and said[0] and all(isinstance(value, str) for value in said):
+        if record is not None and all(isinstance(value, str) for value in said):
             self._sent[record.node.id] = Sent(*said)
 
     # -- what is known
