@@ -366,7 +366,8 @@ class InventoryChanges:
         return _Enacted(moved, rolls, list(passed_over.values()))
 
     async def _applied_of(self, new: NewInventory, enacted: _Enacted) -> dict[str, Any]:
-        revision, parts = self._store.revision, self._means.table.parts
+        revision = self._store.revision
+        parts = self._means.table.parts
         found = {c.node: entry.at_next_boot(c, parts) async for c in slowly(new.changes)}
         return {
             "revision": revision,

@@ -127,12 +127,7 @@ class InventoryReader:
         """Raises InputError ("cannot WHAT: ...") for a value that one of these nodes would have,
         did not have before, and that another has. `known` are all nodes as they are."""
         parts = self._table.parts
-        fresh = set()
-        async for name, node in slowly(nodes.items()):
-            had = entry.unique_values(known[name], parts) if name in known else {}
-            for key, one in entry.unique_values(node, parts).items():
-                if key not in had or had[key].shared != one.shared:
-                    fresh.add((name, key))
+        fresh = await self._fresh_values(nodes, known)
         keys = {key for _, key in fresh}
         first: dict[tuple[str, Any], tuple[Node, bool]] = {}
         async for name, node in slowly({**known, **nodes}.items() if fresh else ()):
@@ -146,6 +141,20 @@ class InventoryReader:
                         f"cannot {what}: {key[0]} {one.shown} of {new.name} is {has.name}'s",
                         hint="no two nodes can have the same",
                     )
+
+    async def _fresh_values(
+        self, nodes: Mapping[str, Node], known: Mapping[str, Node]
+    ) -> set[tuple[str, tuple[str, Any]]]:
+        """The values that no two nodes may have which these have and had not before, each with the
+        name of its node."""
+        parts = self._table.parts
+        fresh = set()
+        async for name, node in slowly(nodes.items()):
+            had = entry.unique_values(known[name], parts) if name in known else {}
+            for key, one in entry.unique_values(node, parts).items():
+                if key not in had or had[key].shared != one.shared:
+                    fresh.add((name, key))
+        return fresh
 
     async def _answer(
         self, job: SandboxedJob, text: str, file: str, known: Mapping[str, Node]
