@@ -45,7 +45,8 @@ def test_the_map_is_short_and_true() -> None:
 
 def test_the_folders_and_files_of_the_map_exist() -> None:
     """`name/` is a folder, `name.py` a file: below the folder whose line names it, or beside it."""
-    named, above = 0, [(-1, ROOT)]
+    named = 0
+    above = [(-1, ROOT)]
     for line in re.findall(r"(?m)^    ( *\S.*)", (ROOT / "ARCHITECTURE.md").read_text()):
         indent = len(line) - len(line.lstrip())
         if indent >= 16 or "->" in line:
