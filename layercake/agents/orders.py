@@ -39,7 +39,7 @@ class PowerOrders:
         """Orders it of one node at once; the caller has it written. Earlier failures are
         forgotten."""
         record.care = replace(record.care, ours=True, order=order)
-        self._engine.post(record, Cleared(f"{order.by} ordered {order.what}"))
+        self._engine.post(record, Cleared(f"{order.by} ordered power {order.what}"))
         self.want_again(record)
 
     def want_again(self, record: Record) -> None:

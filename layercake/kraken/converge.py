@@ -217,8 +217,8 @@ class _Turn:
                     self.discovered(found, "the desired state has changed")
             case Failed():
                 self.handler_failed(event)
-            case Cleared(by):
-                self.forgive(f"cleared by {by}")
+            case Cleared(why):
+                self.forgive(why)
             case Barred(reason):
                 self.quarantine("", reason, 0)
             case Held(until):

@@ -222,9 +222,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """A person (or what acts for one) says: try again."""
+    """A person (or what acts for one) says: try again. `why` says who did what, in words."""
 
-    by: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class Nodes:
         async with self._desire.transaction() as transaction:
             records = self._store.select(text)
             async for record in in_slices(records):
-                transaction.post(record, Cleared(f"{said_by(by)} says so"))
+                transaction.post(record, Cleared(f"cleared by {said_by(by)}"))
         for record in records:
             if record.value("run") == "SYNC" and record.value("image") in ("FATAL", "ERROR"):
                 try:
