@@ -117,7 +117,10 @@ def test_quarantined_node_is_left_alone(planner: Planner) -> None:
 
 def test_clearing_ends_a_quarantine(planner: Planner) -> None:
     m = used_up(planner)
-    assert m.post(Cleared("cleared by alice")) == (Unquarantined("cleared by alice"), Start("power-on", 1, 50))
+    assert m.post(Cleared("cleared by alice")) == (
+        Unquarantined("cleared by alice"),
+        Start("power-on", 1, 50),
+    )
 
 
 def test_a_barred_node_is_left_alone_until_a_person_has_looked(planner: Planner) -> None:

@@ -106,7 +106,10 @@ async def test_a_maintenance_begins_and_ends_by_somebody(rack: Rack) -> None:
     assert stopped(stop) == ("new DIMM", "ann") and stop is not None and stop.until is None
     assert await rack.ops.care.end("n[0-7]", "bob") == {"nodes": ["n0", "n1"], "off": []}
     assert written(rack) == ["n0", "n1"] and rack.node("n0").care.maintenance is None
-    assert told(rack, "maintenance.begun") == [("n0", "by ann: new DIMM"), ("n1", "by ann: new DIMM")]
+    assert told(rack, "maintenance.begun") == [
+        ("n0", "by ann: new DIMM"),
+        ("n1", "by ann: new DIMM"),
+    ]
     assert told(rack, "maintenance.ended") == [("n0", "by bob"), ("n1", "by bob")]
     (past,) = rack.node("n0").care.past
     assert (past.ended_by, past.ended is None) == ("bob", False)

@@ -65,7 +65,11 @@ PARTS = {
     ),
     "joins": Part(
         files=("layercake/agents/joining.py", "layercake/agents/https/join.py"),
-        tests=("tests/head/test_join.py", "tests/head/test_joining.py"),
+        tests=(
+            "tests/head/test_join.py",
+            "tests/head/test_join_answers.py",
+            "tests/head/test_joining.py",
+        ),
         at_least=90,
     ),
 }

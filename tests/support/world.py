@@ -7,7 +7,7 @@ import contextlib
 import select
 import socket
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -170,13 +170,20 @@ class World:
 
 def node_client(world: World, address: str = "10.1.0.10") -> TestClient[Any, Any]:
     """What a node calls, as if it came from this address; n0's if none is given."""
+    return client_of(world.head.nodes.routes(), address)
+
+
+def client_of(
+    routes: Iterable[web.AbstractRouteDef], address: str = "10.1.0.10"
+) -> TestClient[Any, Any]:
+    """Calls these routes, as if it came from this address."""
 
     @web.middleware
     async def comes_from(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request.clone(remote=address))
 
     app = web.Application(middlewares=[comes_from])
-    app.add_routes(world.head.nodes.routes())
+    app.add_routes(routes)
     return TestClient(TestServer(app))
 
 
