@@ -31,7 +31,7 @@ from layercake.kraken.facts import Active
 from layercake.kraken.graph import check
 from layercake.kraken.mutation import Where, declare
 from layercake.kraken.planner import Planner
-from layercake.kraken.variables import Layout, Variable
+from layercake.kraken.variables import ANYTHING, Goal, Layout, Variable
 from tests.support import production
 from tests.support.machine import Machine
 
@@ -115,6 +115,70 @@ def test_a_search_without_an_end_says_where_it_began() -> None:
     assert caught.value.message.endswith(
         "more than 1 states are reachable from door=UNKNOWN, lamp=ON"
     )
+
+
+def test_a_search_may_see_as_many_states_as_the_limit_says() -> None:
+    table = Planner([LOOK, SWITCH, PEEP], [LAMP, DOOR])
+    start, goal = table.layout.pack({}), table.layout.goal({"door": "OPEN"})
+    table.limit = len(table.graph.states)
+    assert table.search(start, goal, table.graph.steps) is None
+    table.limit -= 1
+    with pytest.raises(GraphTooLarge):
+        table.search(start, goal, table.graph.steps)
+
+
+def test_of_chains_that_cost_the_same_the_shortest_is_taken() -> None:
+    straight = declare("straight", changes={"lamp": ("OFF", "DIM")}, cost=2)
+    first = declare("by-on", changes={"lamp": ("OFF", "ON")})
+    second = declare("dim", changes={"lamp": ("ON", "DIM")})
+    lamp = Variable("lamp", ("UNKNOWN", "OFF", "ON", "DIM"))
+    table = Planner([LOOK, straight, first, second], [lamp])
+    start, goal = table.layout.pack({"lamp": "OFF"}), table.layout.goal({"lamp": "DIM"})
+    for chain in (
+        table.chain(start, goal),
+        table.search(start, goal),
+        table.search(start, goal, table.graph.steps),
+    ):
+        assert chain is not None and [m.name for m in chain] == ["straight"]
+
+
+def test_a_variable_that_cannot_be_declared_says_why() -> None:
+    for values in (("UNKNOWN",), ("OFF", "ON"), ()):
+        with pytest.raises(DeclarationError) as caught:
+            Variable("lamp", values)
+        assert caught.value.message == (
+            "cannot declare variable lamp: its first value must be UNKNOWN, and it needs another"
+        )
+    with pytest.raises(DeclarationError) as caught:
+        Variable("Lamp", ("UNKNOWN", "ON"))
+    assert caught.value.message == (
+        "cannot declare variable 'Lamp': names are lower case, at most 32 characters"
+    )
+    with pytest.raises(DeclarationError) as caught:
+        Variable("lamp", ("UNKNOWN", "ON", "ON"))
+    assert caught.value.message == (
+        "cannot declare variable lamp: values must be distinct upper-case words"
+    )
+
+
+@pytest.mark.parametrize(("values", "bits"), [(2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (9, 4)])
+def test_a_variable_takes_the_bits_that_it_needs(values: int, bits: int) -> None:
+    lamp = Variable("lamp", ("UNKNOWN", *(f"V{n}" for n in range(1, values))))
+    layout = Layout([lamp, Variable("zoom", ("UNKNOWN", "IN"))])
+    assert layout.mask("lamp") == (1 << bits) - 1
+    assert layout.mask("zoom") == 1 << bits
+
+
+def test_a_layout_has_as_many_bits_as_the_wire_carries() -> None:
+    many = [Variable(f"v{n}", ("UNKNOWN", "A", "B", "C")) for n in range(65)]
+    assert Layout(many[:64]).mask("v63") > 0
+    with pytest.raises(DeclarationError) as caught:
+        Layout(many)
+    assert caught.value.message == "cannot build layout: 130 bits, the wire carries 128"
+
+
+def test_who_wants_nothing_has_it() -> None:
+    assert Goal(0, 0) == ANYTHING and ANYTHING.met(0) and ANYTHING.met(5)
 
 
 def test_a_mutation_is_shown_without_its_handler() -> None:

@@ -76,3 +76,13 @@ def test_a_credential_for_one_purpose_is_worth_nothing_for_another() -> None:
 def test_sessions_that_do_not_fit_are_refused(session: int) -> None:
     with pytest.raises(WireError):
         bearer(KEY, NODE.bytes, session)
+
+
+def test_what_a_session_may_be_is_said_before_its_key_is_looked_up() -> None:
+    tag = "0" * 32
+    assert peek_bearer(f"Bearer {NODE}.{(1 << 64) - 1}.{tag}") == (NODE.bytes, (1 << 64) - 1)
+    with pytest.raises(WireError) as caught:
+        peek_bearer(f"Bearer {NODE}.{1 << 64}.{tag}")
+    assert caught.value.message == (
+        "cannot read credential: it is not of the form NODE.SESSION.TAG"
+    )
