@@ -32,6 +32,7 @@ PARTS = {
         ),
         tests=(
             "tests/rolls/test_decide.py",
+            "tests/rolls/test_moves.py",
             "tests/rolls/test_policy.py",
             "tests/rolls/test_told.py",
             "tests/rolls/test_properties.py",
