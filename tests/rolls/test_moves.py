@@ -685,3 +685,33 @@ def test_it_is_not_looked_for_one_node_to_stage_each_time_that_one_is_done() -> 
         stands = [*[quick] * 2000, *[begun] * under_way]
         stands += [WAITING] * (4000 - len(stands))
         assert len(does(wide(stands, Plan()), "Stage")) == min(more, 4000 - 2000 - under_way)
+
+
+def test_sound_nodes_are_taken_back_no_more_at_a_time_than_may_be_away() -> None:
+    condemned = {"state": NodePhase.CONDEMNED, "batch": 1}
+    stands = [
+        RETURNING,
+        {**RETURNING, "broken": True},
+        *[condemned] * 3,
+        {**condemned, "broken": True},
+    ]
+    roll = wide(stands, Plan(max_unavailable=facts.Amount(2)), batch=1)
+    roll = replace(roll, state=Phase.ROLLING_BACK)
+    assert does(roll, "Revert") == ["k2", "k5"]
+
+
+def test_what_is_resumed_goes_on_at_once() -> None:
+    roll = roll_of({**STAGED, "batch": 1}, state=Phase.PAUSED)
+    after, actions = decide.resume(roll, "ann", NOW)
+    assert [said(action) for action in actions] == [
+        "roll.resumed -: roll 1: resumed by ann",
+        "roll.rolling -: roll 1: the new content is in place",
+        "Switch a",
+    ]
+    assert (after.state, after.reason) == (Phase.ROLLING, "")
+    assert set(decide.ORDERS) == {"pause", "resume", "abort", "give up"}
+
+
+def test_a_deadline_that_is_over_is_not_waited_for() -> None:
+    after, _ = step(roll_of({**WATCHING, "deadline": NOW}), {}, NOW)
+    assert after.wake == math.inf

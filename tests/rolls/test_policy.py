@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from layercake.features.nodes.explain import explain_text, explain_view
 from layercake.features.rolls.facts import Amount, Plan
 from layercake.features.rolls.manager import Rolls
 from layercake.features.rolls.module import RollSettings
-from layercake.features.rolls.policy import plan_for
+from layercake.features.rolls.policy import plan_for, runs
 from layercake.features.rolls.subjects import Images
 from layercake.inventory.problems import InventoryErrors
-from layercake.kraken.errors import Refused
+from layercake.kraken.errors import InputError, Refused
 from tests.support.inventory import load
 from tests.support.rollnodes import Site, a_site, inventory
 
@@ -247,4 +248,38 @@ async def test_a_systemd_image_is_proven_by_its_health_and_not_by_running(site: 
     site.agents["n1"].event("image.degraded", {})
     assert "unwell:  image.degraded" in explain_text(
         explain_view(site.world.node("n1"), site.world.clock(), site.world.head.part(Guard))
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "power", "state", "may"),
+    [
+        ("SYNC", "ON", "up", True),
+        ("SYNC", "OFF", "up", True),
+        ("SYNC", "ON", "off", True),
+        ("UNKNOWN", "UNKNOWN", "up", True),
+        ("UNKNOWN", "OFF", "up", False),
+        ("UNKNOWN", "ON", "off", False),
+    ],
+)
+async def test_what_may_be_interrupted(
+    site: Site, run: str, power: str, state: str, may: bool
+) -> None:
+    record = site.world.node("n0")
+    packed = record.planner.layout.pack({"run": run, "power": power})
+    record.machine = replace(record.machine, state=packed)
+    record.node = replace(record.node, state=state)
+    assert record.session is not None and record.wanted and runs(record) is may
+    images, record.wanted = record.wanted, ()
+    assert not runs(record)
+    record.wanted, record.session = images, None
+    assert not runs(record)
+
+
+def test_an_amount_that_is_none_is_called_by_its_name() -> None:
+    (found,) = load(inventory(1, "one")).nodes.values()
+    with pytest.raises(InputError) as caught:
+        plan_for(found, RollSettings(batch="many"))
+    assert caught.value.message == (
+        "cannot use batch 'many': it is a number of nodes or a percentage"
     )
