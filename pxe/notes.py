@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from layercake.base.tally import Tally
+from layercake.base.text import count_of
 from layercake.kraken.events import EventKind, Severity
 from layercake.moduleapi.service import Link
 from pxe import events
@@ -174,7 +175,8 @@ class Recorder:
                 self._link.event(
                     "",
                     kind,
-                    f"{times} more in {seconds:.0f} s, from {different} addresses; the last: "
+                    f"{times} more in {seconds:.0f} s, from "
+                    f"{count_of(different, 'address', 'addresses')}; the last: "
                     f"{last}",
                     severity=None,
                     data={"count": times, "addresses": different, "seconds": round(seconds)},

@@ -11,6 +11,7 @@ import imageapi.events
 import minos.events
 from layercake.agents.budget import Budget
 from layercake.agents.reports import apply_report
+from layercake.base.text import count_of
 from layercake.fleet import events
 from layercake.fleet.store import Record, Store
 from layercake.kraken.errors import OperationFailed
@@ -99,6 +100,6 @@ class NodeEventIntake:
             self._store.event(
                 record,
                 events.NODE_FLOODS,
-                f"{count} events of the node were left out: it tells too many",
+                f"{count_of(count, 'event')} of the node left out: it tells too many",
                 data={"count": count},
             )

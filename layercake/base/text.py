@@ -116,6 +116,11 @@ def first_few(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
+def count_of(number: int, one: str, many: str = "") -> str:
+    """So many of something: "1 node", "2 nodes"; `many` is its plural, if that is not with an s."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     """What belongs to the same key, in the order in which it comes."""
     groups: dict[K, list[V]] = {}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from layercake.agents.pki import Authority
 from layercake.base.datagrams import BUFFER_BYTES, SO_RCVBUFFORCE
+from layercake.base.text import count_of
 from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.site import Site
 from layercake.kraken.errors import LayercakeError
@@ -157,7 +158,7 @@ def limits(site: Site) -> list[Finding]:
                     _sysctl(name, least),
                 )
             )
-    return findings or [ok(f"good for {len(site.nodes)} nodes")]
+    return findings or [ok(f"good for {count_of(len(site.nodes), 'node')}")]
 
 
 def _sysctl(name: str, value: int) -> str:
@@ -184,7 +185,8 @@ def _files(site: Site) -> list[Finding]:
         return []
     return [
         warning(
-            f"{who} may open {least} files; {needed} are good for {len(site.nodes)} nodes",
+            f"{who} may open {least} files; {needed} are good for "
+            f"{count_of(len(site.nodes), 'node')}",
             f"LimitNOFILE={max(65536, needed)} in the unit of the head, or `ulimit -n`",
         )
     ]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from layercake.base.text import grouped
+from layercake.base.text import count_of, grouped
 from layercake.check.filters import ACCEPT, DROP, Filter, Packet
 from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.site import VISIT, CheckedNode, Site, call_module
@@ -116,8 +116,8 @@ def http_files(site: Site) -> list[Finding]:
         )
     return findings or [
         ok(
-            f"{len(visit['files'])} files fetched from {visit['base']}; the API answers at "
-            f"{site.settings.head_url}"
+            f"{count_of(len(visit['files']), 'file')} fetched from {visit['base']}; the API "
+            f"answers at {site.settings.head_url}"
         )
     ]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from layercake.base.text import count_of
 from layercake.client.command import Answer, App, F, command, yes_option
 from layercake.kraken.errors import InputError
 
@@ -243,7 +244,7 @@ def backup(app: App, file: Path, data_dir: Path, passphrase_file: Path | None) -
     names = backups.back_up(data_dir, file, backups.passphrase(passphrase_file))
     return Answer(
         {"file": str(file), "holds": names},
-        f"{file}: {len(names)} files of {data_dir}; images are not in it"
+        f"{file}: {count_of(len(names), 'file')} of {data_dir}; images are not in it"
         + (
             ""
             if backups.HISTORY in names or not backups.has_history(data_dir)
@@ -279,6 +280,7 @@ def restore(
     )
     return Answer(
         {"data_dir": str(data_dir), "holds": names, "revoked": revoke},
-        f"{data_dir}: {len(names)} files of {file}; `layercake init` builds what nodes boot\n"
+        f"{data_dir}: {count_of(len(names), 'file')} of {file}; `layercake init` builds what nodes "
+        "boot\n"
         f"{tokens}",
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from layercake.base.text import count_of
 from layercake.client.command import Answer, App, command
 from layercake.client.output import BOLD, DIM, GREEN, STYLES, Output, clean, format_duration
 from layercake.client.watch import poll
@@ -70,7 +71,7 @@ class Rack:
         self.change = answer["change"]
         return (
             [
-                f"{len(self._nodes)} nodes: "
+                f"{count_of(len(self._nodes), 'node')}: "
                 f"{', '.join(f'{n} {name}' for name, n in self.counts.most_common())}"
             ]
             if first
@@ -120,7 +121,7 @@ def picture(
         or "no nodes"
     )
     lines = [
-        f"{sum(counts.values())} nodes: {total}",
+        f"{count_of(sum(counts.values()), 'node')}: {total}",
         *(out.styled(clean(line), style) for line, style in alarms(status)),
         "",
     ]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from layercake.base.text import count_of
 from layercake.client.http import Client
 from layercake.client.output import BOLD, Column, Output, format_duration
 from layercake.inventory.ranges import fold
@@ -217,7 +218,8 @@ class _Progress:
                 for s in changed
             ]
         counts = Counter(s.status for s in nodes).most_common()
-        said = f"{len(nodes)} nodes: {', '.join(f'{count} {status}' for status, count in counts)}"
+        how = ", ".join(f"{count} {status}" for status, count in counts)
+        said = f"{count_of(len(nodes), 'node')}: {how}"
         if said == self._said or (elapsed < self._next and not self._watch.over):
             return []
         self._said = said

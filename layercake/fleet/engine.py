@@ -16,6 +16,7 @@ from typing import Protocol
 
 from layercake.base.clock import Clock
 from layercake.base.scheduling.deadlines import Deadlines
+from layercake.base.text import count_of
 from layercake.fleet import events
 from layercake.fleet.store import Record, Store
 from layercake.kraken import converge
@@ -251,7 +252,7 @@ class Engine:
 
     def _quarantined(self, record: Record, quarantine: converge.Quarantine) -> None:
         name = quarantine.mutation
-        tried = f" after {quarantine.attempts} attempts at {name}" if name else ""
+        tried = f" after {count_of(quarantine.attempts, 'attempt')} at {name}" if name else ""
         text = f"quarantined{tried}: {quarantine.reason}"
         self._store.event(record, QUARANTINE_SET, text, data={"mutation": name})
         if (gate := self.gate()) is not None:

@@ -20,7 +20,7 @@ import msgspec
 
 from layercake.base.clock import Clock
 from layercake.base.tally import EventBudget, Tally
-from layercake.base.text import clean
+from layercake.base.text import clean, count_of
 from layercake.fleet import events
 from layercake.fleet.boots import Boots
 from layercake.fleet.guard_state import GuardState
@@ -432,7 +432,8 @@ class Store:
         it is time."""
         for key, times, different, seconds, last in self._tally.due(self._clock()):
             kind, node = key if isinstance(key, tuple) else (events.REPEATED, "")
-            text = f"{times} more in {seconds:.0f} s, from {different} addresses; the last: {last}"
+            addresses = count_of(different, "address", "addresses")
+            text = f"{times} more in {seconds:.0f} s, from {addresses}; the last: {last}"
             self._add(
                 self.find(node),
                 kind,
@@ -443,7 +444,7 @@ class Store:
             )
         for node, count, kinds in self.budget.due():
             if (record := self.find(node)) is not None:
-                text = f"{count} events of the node were left out, of {kinds}: they are too many"
+                text = f"{count_of(count, 'event')} of the node left out, of {kinds}: too many"
                 self._add(record, events.NODE_FLOODS, text, None, {"count": count}, None)
 
     def _add(

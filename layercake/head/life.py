@@ -9,6 +9,7 @@ import sys
 import time
 
 from layercake.base import process
+from layercake.base.text import count_of
 from layercake.fleet import events
 from layercake.fleet.networks import DOCUMENTS as NETWORKS
 from layercake.kernel.kernel import Kernel
@@ -78,9 +79,8 @@ class Life:
         self._tasks = [asyncio.create_task(loop) for loop in loops]
         for task in self._tasks:
             task.add_done_callback(_note_end)
-        kernel.store.event(
-            None, events.HEAD_STARTED, f"the head has started with {len(kernel.store)} nodes"
-        )
+        nodes = count_of(len(kernel.store), "node")
+        kernel.store.event(None, events.HEAD_STARTED, f"the head has started with {nodes}")
 
     async def stop(self) -> None:
         """Stops everything and writes what is left. No node is touched."""

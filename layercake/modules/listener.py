@@ -10,6 +10,7 @@ from typing import Any
 from layercake.agents.budget import Budget, Key, Later
 from layercake.agents.joining import Joining
 from layercake.agents.sync import Loss, Sync
+from layercake.base.text import count_of
 from layercake.fleet import events
 from layercake.fleet.engine import Engine
 from layercake.fleet.store import Record, Store
@@ -94,7 +95,7 @@ class ModuleListener:
         self._store.event(
             None,
             events.SERVICE_FLOODS,
-            f"{count} events of module {module} were left out: it tells too many",
+            f"{count_of(count, 'event')} of module {module} left out: it tells too many",
             data={"service": module, "count": count},
         )
 

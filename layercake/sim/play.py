@@ -22,6 +22,7 @@ import msgspec
 import yaml
 
 from layercake.base.tcp_listener import raise_file_limit
+from layercake.base.text import count_of
 from layercake.head.settings import Settings
 from layercake.heads.member import PROGRAM
 from layercake.inventory import ranges
@@ -125,7 +126,7 @@ class Play:
 
     def _turn(self, which: Dark, names: list[str], *, dark: bool) -> None:
         self.fleet.darken(names, dark=dark)
-        self.screen.line(f"{'dark' if dark else 'back'}: {len(names)} nodes")
+        self.screen.line(f"{'dark' if dark else 'back'}: {count_of(len(names), 'node')}")
         if dark:
             self.fleet.later(which.lasts, partial(self._turn, which, names, dark=False))
         elif which.every:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from layercake.base.text import count_of
 from layercake.kraken import converge
 from layercake.kraken.events import MUTATION_FAILED, NO_CHAIN, QUARANTINE_CLEARED, QUARANTINE_SET
 from layercake.kraken.mutation import Where
@@ -165,7 +166,8 @@ class Machine:
             )
         elif isinstance(effect, converge.Quarantined):
             q = effect.quarantine
-            text = f"the node gives up {q.mutation} after {q.attempts} attempts: {q.reason}"
+            tried = count_of(q.attempts, "attempt")
+            text = f"the node gives up {q.mutation} after {tried}: {q.reason}"
             self._event(QUARANTINE_SET, text, mutation=q.mutation)
         elif isinstance(effect, converge.Unquarantined):
             self._event(QUARANTINE_CLEARED, f"the node tries again: {effect.why}")

@@ -39,7 +39,9 @@ class Heard:
         """As what watches machines without a BMC."""
         self.restarted_by_hand.append((record.name, why))
 
-    async def ask(self, call: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def ask(
+        self, call: str, params: Mapping[str, Any], timeout: float = 10.0
+    ) -> Mapping[str, Any]:
         """As the power module, which does not reach the BMC."""
         self.calls.append((call, params))
         await self.answered.wait()
@@ -89,7 +91,7 @@ async def test_questions_under_way_end_with_the_head(heard: Heard) -> None:
 
 
 async def test_what_a_bmc_does_not_say_is_not_known(heard: Heard) -> None:
-    async def ask(call: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def ask(call: str, params: Mapping[str, Any], timeout: float = 10.0) -> Mapping[str, Any]:
         return answer
 
     record = heard.alone.add("n0")

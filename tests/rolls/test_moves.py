@@ -4,7 +4,7 @@ be done. Another node, which is BUSY, keeps the roll from its end."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -26,13 +26,13 @@ from layercake.features.rolls.facts import (
 from layercake.features.rolls.observe import RollObserver
 
 NOW = 1000.0
-WAITING = {"state": NodePhase.WAITING}
-STAGING = {"state": NodePhase.STAGING, "deadline": NOW + 500.0}
-STAGED = {"state": NodePhase.STAGED}
-SWITCHING = {"state": NodePhase.SWITCHING, "batch": 1, "deadline": NOW + 100.0}
-WATCHING = {"state": NodePhase.WATCHING, "batch": 1, "deadline": NOW + 10.0}
-RETURNING = {"state": NodePhase.RETURNING, "batch": 1, "deadline": NOW + 100.0, "reason": "bad"}
 Changes = Mapping[str, Any]
+WAITING: Changes = {"state": NodePhase.WAITING}
+STAGING: Changes = {"state": NodePhase.STAGING, "deadline": NOW + 500.0}
+STAGED: Changes = {"state": NodePhase.STAGED}
+SWITCHING: Changes = {"state": NodePhase.SWITCHING, "batch": 1, "deadline": NOW + 100.0}
+WATCHING: Changes = {"state": NodePhase.WATCHING, "batch": 1, "deadline": NOW + 10.0}
+RETURNING = {"state": NodePhase.RETURNING, "batch": 1, "deadline": NOW + 100.0, "reason": "bad"}
 
 
 def roll_of(
@@ -644,7 +644,7 @@ def test_a_roll_that_is_done_says_no_more_than_that() -> None:
 # -- how many at a time
 
 
-def wide(stands: list[Changes], plan: Plan, **more: Any) -> Roll:
+def wide(stands: Sequence[Changes], plan: Plan, **more: Any) -> Roll:
     """A roll of so many nodes."""
     nodes = {
         f"k{i}": replace(NodeRoll(f"n{i}", 0, 1, 0), **stand) for i, stand in enumerate(stands)
@@ -660,14 +660,14 @@ def does(roll: Roll, kind: str) -> list[str]:
 
 def test_those_that_switch_already_count_among_those_that_may() -> None:
     plan = Plan(max_unavailable=facts.Amount(3))
-    stands = [SWITCHING, *[{**STAGED, "batch": 1}] * 5]
+    stands: list[Changes] = [SWITCHING, *[{**STAGED, "batch": 1}] * 5]
     assert does(wide(stands, plan, batch=1), "Switch") == ["k1", "k2"]
 
 
 def test_who_is_slow_to_stage_leaves_room_for_fewer() -> None:
-    quick = {"state": NodePhase.STAGED, "quick": True}
-    begun = {"state": NodePhase.STAGING, "deadline": NOW + 899.0}
-    slow = {"state": NodePhase.STAGING, "deadline": NOW + 898.0}
+    quick: Changes = {"state": NodePhase.STAGED, "quick": True}
+    begun: Changes = {"state": NodePhase.STAGING, "deadline": NOW + 899.0}
+    slow: Changes = {"state": NodePhase.STAGING, "deadline": NOW + 898.0}
     rest = [WAITING] * 3000
     for stands, more in (
         ([*[quick] * 10, *[begun] * 10, *rest], 1990),
@@ -679,17 +679,17 @@ def test_who_is_slow_to_stage_leaves_room_for_fewer() -> None:
 
 def test_it_is_not_looked_for_one_node_to_stage_each_time_that_one_is_done() -> None:
     """Of 4,000 nodes ten are let through at a time."""
-    quick = {"state": NodePhase.STAGED, "quick": True}
-    begun = {"state": NodePhase.STAGING, "deadline": NOW + 899.0}
+    quick: Changes = {"state": NodePhase.STAGED, "quick": True}
+    begun: Changes = {"state": NodePhase.STAGING, "deadline": NOW + 899.0}
     for under_way, more in ((1991, 0), (1990, 10)):
-        stands = [*[quick] * 2000, *[begun] * under_way]
+        stands: list[Changes] = [*[quick] * 2000, *[begun] * under_way]
         stands += [WAITING] * (4000 - len(stands))
         assert len(does(wide(stands, Plan()), "Stage")) == min(more, 4000 - 2000 - under_way)
 
 
 def test_sound_nodes_are_taken_back_no_more_at_a_time_than_may_be_away() -> None:
-    condemned = {"state": NodePhase.CONDEMNED, "batch": 1}
-    stands = [
+    condemned: Changes = {"state": NodePhase.CONDEMNED, "batch": 1}
+    stands: list[Changes] = [
         RETURNING,
         {**RETURNING, "broken": True},
         *[condemned] * 3,

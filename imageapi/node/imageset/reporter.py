@@ -9,6 +9,7 @@ from typing import Any
 from imageapi.events import CONTAINERS, FATAL, RETRY, EventSink
 from imageapi.node.imageset.plan import NO_FAILURE, Failure, view
 from imageapi.node.imageset.table import Table
+from layercake.base.text import count_of
 
 
 class Reporter:
@@ -49,9 +50,10 @@ class Reporter:
     def failed(self, name: str, failure: Failure) -> None:
         """Tells what follows from a failure of an image."""
         if failure.fatal:
+            tried = count_of(failure.count, "attempt")
             self.event(
                 FATAL,
-                f"image {name} is given up after {failure.count} attempts: {failure.text}",
+                f"image {name} is given up after {tried}: {failure.text}",
                 image=name,
                 attempts=failure.count,
             )

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from layercake import documentation
+from layercake.base.text import count_of
 from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
 from layercake.client.confirm import current_user, describe_nodes
 from layercake.client.folding import fold_rows
@@ -95,8 +96,8 @@ def end_outage(app: App, domain: str, yes: bool) -> Answer:
     known = [o for o in app.head.get("/v1/guard")["outages"] if o["domain"] == domain]
     if known:
         app.must_confirm(
-            f"{known[0]['silent']} silent nodes ({fold(known[0]['nodes'])}) are started anew, "
-            "whether they run something or not. Go on?",
+            f"Start {count_of(known[0]['silent'], 'silent node')} anew, whatever may run there "
+            f"({fold(known[0]['nodes'])})?",
             yes,
         )
     answer = app.head.post("/v1/guard/outage", {"domain": domain, "by": current_user()})
@@ -211,7 +212,8 @@ def alarms(status: Mapping[str, Any], *, outages: bool = True) -> Iterator[tuple
     history = status.get("history")  # an older head has none
     if history and not history["well"]:
         yield (
-            f"the inventory's history lacks {history['waiting']} changes: {history['trouble']}; "
+            f"the inventory's history lacks {count_of(history['waiting'], 'change')}: "
+            f"{history['trouble']}; "
             "`layercake inventory rebuild` mends it",
             YELLOW,
         )

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from layercake.agents.orders import PowerOrders
 from layercake.api.caller import printable, said_by
 from layercake.base.clock import Clock
+from layercake.base.text import count_of
 from layercake.features.guard.guard import Guard
 from layercake.fleet import events
 from layercake.fleet.desired import DesiredState
@@ -230,7 +231,7 @@ class GuardChanges:
             transaction.event(
                 None,
                 events.OUTAGE_OVER,
-                f"{found.where}: ended by {who}; {len(records)} nodes are silent",
+                f"{found.where}: ended by {who}; {count_of(len(records), 'node')} still silent",
                 data={"domain": domain, "nodes": len(records)},
             )
         self._looked_at(records)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from layercake.base.clock import Clock
+from layercake.base.text import count_of
 from layercake.features.guard.settings import GuardSettings
 from layercake.fleet.guard_state import Verdict, Why
 from layercake.inventory.ranges import fold
@@ -160,7 +161,8 @@ class Outages:
             was = before.get(domain, told.outage)
             was = replace(was, since=min(was.since, told.outage.since))
             left = len(was.silent & silent.get(domain, {}).keys())
-            text = f"{was.where}: over after {when(was.since, now)}; {left} nodes are still silent"
+            silent_yet = count_of(left, "node") if left else "none"
+            text = f"{was.where}: over after {when(was.since, now)}; {silent_yet} still silent"
             self.note(told._replace(outage=was), text, True)
         if self._told.keys() != before_told.keys():
             self._save()

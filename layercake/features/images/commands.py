@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from layercake.base.text import grouped
+from layercake.base.text import count_of, grouped
 from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
 from layercake.client.confirm import confirm_images, current_user
 from layercake.client.http import LONG_S, path_segment
@@ -220,10 +220,12 @@ def diff(app: App, a: str, b: str, everything: bool) -> Answer:
                 out.line(f"{sign} {f['path'] or '/'} {_detail(kind, f)}")
             if len(listed) < len(files[kind]):
                 out.line(
-                    f"{sign} ... {len(files[kind]) - len(listed)} more files {kind}; see --all"
+                    f"{sign} ... {count_of(len(files[kind]) - len(listed), 'more file')} {kind}; "
+                    "see --all"
                 )
         if answer.get("left_out"):
-            out.line(f"... and {answer['left_out']} files more, which the head does not list")
+            more = count_of(answer["left_out"], "more file")
+            out.line(f"... and {more}, which the head does not list")
 
     return Answer(answer, show)
 

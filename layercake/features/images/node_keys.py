@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from imageapi.store.store import ImageStore
 from layercake.agents.sync import Sync
 from layercake.base.tally import Condition
+from layercake.base.text import count_of
 from layercake.fleet import events
 from layercake.fleet.store import Event, Record, Store
 from layercake.kraken.errors import LayercakeError
@@ -72,9 +73,8 @@ class NodeKeyring:
                 self._sync.push(record)
         if made:
             what = "new keys" if anew else "keys of their own"
-            self._store.event(
-                None, events.IMAGE_KEYS, f"{len(made)} nodes have {what} for the image store"
-            )
+            text = f"{what} for the image store, of {count_of(len(made), 'node')}"
+            self._store.event(None, events.IMAGE_KEYS, text)
         return made
 
     async def drop_old(self, records: Iterable[Record]) -> list[str]:

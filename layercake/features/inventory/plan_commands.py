@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from layercake.base.text import count_of
 from layercake.client.command import FAILED, OK, Answer, App, F, command, reason_option, yes_option
 from layercake.client.confirm import at_stake, current_user
 from layercake.client.inventory_file import inventory_request, passed_over_lines, waiting_lines
@@ -296,7 +297,7 @@ def followed(
     later = {name for roll in rolls for name in roll["nodes"]}
     watch = Watch([n for n in applied["changed"] if n not in removed and n not in later], converged)
     out.progress_line(
-        f"revision {applied['revision']}; following {len(watch.names)} nodes, at most "
+        f"revision {applied['revision']}; following {count_of(len(watch.names), 'node')}, at most "
         f"{timeout:.0f} s"
     )
     arrived = follow(app.head, watch, out, timeout)
@@ -354,8 +355,8 @@ def _source(source: Mapping[str, Any]) -> str:
     """What changes in a file that nodes get."""
     return (
         f"files: {source['path']} {_SOURCE[source['action']]}, +{source['added']} "
-        f"-{source['removed']} lines, for {source['nodes']} "
-        f"node{'' if source['nodes'] == 1 else 's'}; `layercake files diff RANGE` shows it"
+        f"-{source['removed']} lines, for {count_of(source['nodes'], 'node')}; "
+        "`layercake files diff RANGE` shows it"
     )
 
 

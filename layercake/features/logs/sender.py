@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from layercake.base.secrets import SecretRef, Vault
+from layercake.base.text import count_of
 from layercake.features.logs.entry import Entry, Waiting
 from layercake.features.logs.otlp import Collector, Unusable
 from layercake.features.logs.settings import OF_LOGS, LogSettings
@@ -127,7 +128,7 @@ class Sender:
                     Entry(
                         self._batch[0].at if self._batch else time.time(),
                         4,
-                        f"{left_out} lines are left out here: they could not be sent",
+                        f"{count_of(left_out, 'line')} left out here: could not be sent",
                     ),
                 )
         try:
@@ -154,7 +155,7 @@ class Sender:
                 None,
                 events.LOGS_WELL,
                 f"logs to {self.name} are taken again, after {after_s:.0f} s"
-                + (f"; {lost} lines were left out" if lost else ""),
+                + (f"; {count_of(lost, 'line')} left out" if lost else ""),
             )
 
     def _failed(self, why: str) -> None:

@@ -15,6 +15,7 @@ from layercake.agents.client import NodeLink
 from layercake.base.logs.journal import FIELDS
 from layercake.base.logs.lines import AUDIT, Lines, Repeats
 from layercake.base.secrets import Vault
+from layercake.base.text import count_of
 from layercake.features.consoles.operations import Attached
 from layercake.features.logs.budget import Budget
 from layercake.features.logs.entry import LINE, Entry, plain
@@ -243,7 +244,9 @@ class Followers:
         about = "/".join(key)
         if self._budget.allows(about, data):
             if lost := self._budget.left_out(about):
-                self._tell(key, app, record, [f"{lost} lines were left out here: too many"], 4)
+                self._tell(
+                    key, app, record, [f"{count_of(lost, 'line')} left out here: too many"], 4
+                )
             self._tell(key, app, record, pieces.add(data))
         else:
             pieces.cut()

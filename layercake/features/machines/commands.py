@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from layercake.base.text import count_of
 from layercake.client.command import FAILED, OK, Answer, App, command, nodes_argument, yes_option
 from layercake.client.confirm import current_user
 from layercake.client.http import path_segment
@@ -257,12 +258,12 @@ def adopt(
     ]
     if not yes:
         app.out.table(_ADOPT, rows)
-        app.must_confirm(f"Write {len(rows)} nodes into {into}?", False)
+        app.must_confirm(f"Write {count_of(len(rows), 'node')} into {into}?", False)
     _write(path, new_text)
     return Answer(
         answer,
-        f"{len(rows)} nodes written into {into}; now `layercake plan {into}` and `layercake apply "
-        f"{into}`",
+        f"{count_of(len(rows), 'node')} written into {into}; now `layercake plan {into}` and "
+        f"`layercake apply {into}`",
     )
 
 
@@ -318,7 +319,9 @@ def scan(app: App, network: str) -> Answer:
         start = answer["more"]
         if not start:
             break
-        app.out.note(f"{count} addresses asked, {len(bmcs)} answers")
+        app.out.note(
+            f"{count_of(count, 'address', 'addresses')} asked, {count_of(len(bmcs), 'answer')}"
+        )
     rows = [
         [
             one["address"],

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from layercake.base.text import grouped, show, whole_number
+from layercake.base.text import count_of, grouped, show, whole_number
 from layercake.client.command import (
     FAILED,
     OK,
@@ -341,7 +341,7 @@ def password(app: App, nodes: str, new: str, yes: bool) -> Answer:
             app.head.stream("POST", "/v1/power/password", timeout=PASSWORD_S, body=body)
         ):
             rows.append(json.loads(line))
-            progress((), lambda: [f"{len(rows)} nodes are done"])
+            progress((), lambda: [f"{count_of(len(rows), 'node')} done"])
     failed = [row for row in rows if row["error"]]
 
     def show(out: Output) -> None:

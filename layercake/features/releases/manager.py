@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 
 from layercake.base.clock import Clock
+from layercake.base.text import count_of
 from layercake.features.releases import events
 from layercake.features.releases.holds import NodeHolds
 from layercake.features.releases.record import (
@@ -214,9 +215,8 @@ class ReleaseManager:
             self._store.event(record, events.UNCONFIRMED, self._holds.why(record))
 
     def _done(self, record: Record) -> None:
-        self._store.event(
-            record, events.DONE, f"{len(self._newest(record).disks)} disks were erased"
-        )
+        erased = count_of(len(self._newest(record).disks), "disk")
+        self._store.event(record, events.DONE, f"{erased} erased")
 
 
 def _with_end(end: Ended, now: float, witness: Witness, release: Release) -> Release:

@@ -18,6 +18,7 @@ import msgspec
 
 from layercake.agents.https.requests import NodeRequests, NotFetched, RequestLimits
 from layercake.agents.node_commands import check_command
+from layercake.base.text import count_of
 from layercake.features.remote import orders
 from layercake.features.remote.answers import Asked, NodeAnswer
 from layercake.features.remote.fan_out import FanOut, Limits
@@ -163,10 +164,12 @@ class Remote:
     async def _lines(self, job: _Job, work: Work, limits: Limits) -> AsyncGenerator[bytes, None]:
         nodes = fold([record.name for record in job.records])
         if job.began is not None:
+            where = f"{count_of(len(job.records), 'node')}, {job.where}"
+            text = f"{job.who} on {where}: {job.what} ({nodes})"
             self._store.event(
                 None,
                 job.began,
-                f"{job.who} on {len(job.records)} nodes, {job.where}: {job.what} ({nodes})"[:1000],
+                text[:1000],
                 data={"by": job.who, "container": job.container, "nodes": nodes},
             )
         yield _encode(Asked(nodes, len(job.records))) + b"\n"

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from layercake.base.clock import local_moment
+from layercake.base.text import count_of
 from layercake.client.command import FAILED, OK, Answer, App, command
 from layercake.client.confirm import current_user
 from layercake.client.folding import fold_rows
@@ -273,7 +274,7 @@ def roll_line(view: Roll) -> str:
     """A roll in a line."""
     counts = ", ".join(f"{view['counts'][k]} {k}" for k in _ORDER if view["counts"].get(k))
     if view["state"] == "scheduled":
-        counts = f"{view['nodes_total']} nodes, from {format_time(view['starts'])} on"
+        counts = f"{count_of(view['nodes_total'], 'node')}, from {format_time(view['starts'])} on"
     return f"{_where(view)}; {counts}" + (f": {view['reason']}" if view["reason"] else "")
 
 

@@ -22,6 +22,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
+from layercake.base.text import count_of
 from layercake.features.rolls.facts import (
     ABSENT_S,
     ENDED,
@@ -266,7 +267,7 @@ class _Turn(RollObserver):
         if last:
             self.finish()
             return False
-        held = f"; {len(waiting)} nodes follow when they can" if waiting else ""
+        held = f"; {count_of(len(waiting), 'node')} to follow" if waiting else ""
         self.note(events.ROLL_STAGE, f"stage {self.roll.stages[stage]} is through its gate{held}")
         self.roll = replace(self.roll, stage=stage + 1)
         return True
@@ -287,7 +288,7 @@ class _Turn(RollObserver):
         for key in ready[:size]:
             self.set(key, batch=number)
         what = "canary" if canary else f"batch {number}"
-        self.note(events.ROLL_BATCH, f"{what}: {min(size, len(ready))} nodes")
+        self.note(events.ROLL_BATCH, f"{what}: {count_of(min(size, len(ready)), 'node')}")
 
     def batch_size(self, ready: int) -> int:
         """How many nodes a batch has by the plan; `ready` is for a plan that does not say."""

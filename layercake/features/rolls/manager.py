@@ -20,7 +20,7 @@ import msgspec
 
 from layercake.agents.sync import Sync
 from layercake.base.clock import Clock, show_time
-from layercake.base.text import first_few, grouped
+from layercake.base.text import count_of, first_few, grouped
 from layercake.features.rolls import decide
 from layercake.features.rolls.facts import (
     DOCUMENTS,
@@ -442,7 +442,7 @@ class Rolls:
         number = roll.id or self.number(transaction)
         roll = replace(roll, id=number, after=self._store.newest_event)
         self._write(transaction, roll)
-        transaction.what = f"roll {roll.id} of {len(roll.nodes)} nodes to {roll.image}"
+        transaction.what = f"roll {roll.id} of {count_of(len(roll.nodes), 'node')} to {roll.image}"
         text = f"{transaction.what}, by {roll.by}"
         transaction.event(None, events.ROLL_STARTED, text, data={"roll": roll.id})
         transaction.after(self._register, roll)
@@ -464,7 +464,7 @@ class Rolls:
         number = self.number(transaction)
         roll = replace(roll, id=number, state=Phase.SCHEDULED, token=token)
         self._write(transaction, roll)
-        text = f"roll {roll.id} of {len(nodes)} nodes to {image} begins "
+        text = f"roll {roll.id} of {count_of(len(nodes), 'node')} to {image} begins "
         text += f"{show_time(roll.starts or 0.0)}, by {roll.by}"
         transaction.event(None, events.ROLL_SCHEDULED, text, data={"roll": roll.id})
         return roll

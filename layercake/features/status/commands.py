@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from layercake.base.text import count_of
 from layercake.client.command import Answer, App, command
 from layercake.client.output import (
     BOLD,
@@ -61,7 +62,7 @@ def now_lines(report: Report) -> Iterator[str]:
     """How the site is now: how many nodes are how, then what is out of order."""
     counts = sorted(report["nodes"].items(), key=lambda pair: -pair[1])
     yield (
-        f"{sum(report['nodes'].values())} nodes: "
+        f"{count_of(sum(report['nodes'].values()), 'node')}: "
         f"{', '.join(f'{count} {name}' for name, count in counts) or 'none'}"
     )
     for outage in report["outages"]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from layercake.base.text import printable
+from layercake.base.text import count_of, printable
 from layercake.fleet import events
 from layercake.fleet.store import Event
 from layercake.inventory.ranges import fold
@@ -97,7 +97,7 @@ def lines(found: Sequence[Alert], head: str, left_out: int) -> list[str]:
             shown.append(f"{len(found) - number} more alerts: layercake events")
             break
         shown.append(alert.line)
-    return [*shown, *([f"{left_out} events were left out"] if left_out else [])]
+    return [*shown, *([f"{count_of(left_out, 'event')} left out"] if left_out else [])]
 
 
 def _slack(found: Sequence[Alert], head: str, left_out: int, secret: str) -> Bodies:

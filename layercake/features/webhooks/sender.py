@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from layercake.base.text import count_of
 from layercake.features.webhooks.formats import ENDS
 from layercake.features.webhooks.settings import ReceiverSettings
 from layercake.features.webhooks.transport import Transport
@@ -170,9 +171,9 @@ class Receiver:
         after_s = self._delivery.taken()
         if after_s is None and not self._refused:
             return
-        lost = f"; {self._left_out} events were left out" if self._left_out else ""
+        lost = f"; {count_of(self._left_out, 'event')} left out" if self._left_out else ""
         if self._refused:
-            lost += f"; {self._refused} events were refused, and are not sent again"
+            lost += f"; {count_of(self._refused, 'event')} refused, and not sent again"
         after = f", after {after_s:.0f} s" if after_s is not None else ""
         self._full = False
         self._refused = 0

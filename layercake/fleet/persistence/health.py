@@ -9,6 +9,7 @@ from typing import Any
 
 from layercake.base.clock import Clock
 from layercake.base.tally import Change, Condition
+from layercake.base.text import count_of
 from layercake.fleet import events
 from layercake.fleet.store import Store
 
@@ -108,7 +109,7 @@ class Health:
         elif change is Change.CLEARED:
             lost = store.lost_events
             store.lost_events = 0
-            text = f"; {lost} events of the meantime are not in it" if lost else ""
+            text = f"; without {count_of(lost, 'event')} of the meantime" if lost else ""
             store.event(
                 None,
                 events.DATABASE_WELL,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from layercake.base.files import read_json, write_json
-from layercake.base.text import parse_json
+from layercake.base.text import count_of, parse_json
 from layercake.kraken.backoff import backoff
 from layercake.kraken.errors import LayercakeError, OperationFailed, Unreachable
 from layercake.kraken.wire import bearer
@@ -138,7 +138,7 @@ class FileManager:
         if self._has is not None:
             self._event(
                 FILES,
-                f"{len(self._has.entries)} files",
+                count_of(len(self._has.entries), "file"),
                 mark=self._has.mark,
                 waiting=self._waiting(),
                 errors=self._wrong,

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from layercake.base.text import count_of
 from layercake.features.guard.outage import SITE
 from layercake.features.guard.settings import GuardSettings
 
@@ -51,16 +52,17 @@ class Slots:
             remedies = self.settings.remedies if domain else self.settings.site_remedies
             boots = self.settings.boots if domain else self.settings.site_boots
             if remedy and self._remedies[domain] >= remedies:
-                return f"{self._remedies[domain]} silent nodes are treated {where}, no more at once"
+                treated = count_of(self._remedies[domain], "remedy", "remedies")
+                return f"{treated} under way {where}, no more at once"
             if self._boots[domain] >= boots:
-                return f"{self._boots[domain]} nodes boot {where}, no more at once"
+                return f"{count_of(self._boots[domain], 'boot')} under way {where}, no more at once"
             recent = len(self._recent(domain, now))
             if recent >= (self.settings.power_ons if domain else self.settings.site_power_ons):
-                return f"{recent} nodes {where} were just switched on"
+                return f"{count_of(recent, 'node')} just switched on {where}"
         if self._networks[network] >= self.settings.network_boots:
             return (
-                f"{self._networks[network]} nodes boot in network {network or 'of the head'}, "
-                "no more at once"
+                f"{count_of(self._networks[network], 'boot')} under way in network "
+                f"{network or 'of the head'}, no more at once"
             )
         return ""
 

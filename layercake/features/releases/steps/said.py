@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from layercake.base.text import cleaned
+from layercake.base.text import cleaned, count_of, first_few
 from layercake.features.releases.record import Ended, ErasedDisk
 from layercake.kraken.errors import OperationFailed
 
@@ -139,9 +139,9 @@ def proven(said: Erasing, known: Collection[str], reported: Collection[str], nod
             erased,
             left,
         )
-    lacks = f"{len(untold)} that it reported before are not there: {', '.join(untold[:5])}"
+    lacks = f"not there of what it reported before: {first_few(untold, 5)}"
     return Ended(
-        detail=f"{len(erased)} disks"
+        detail=count_of(len(erased), "disk")
         + (f", {len(left)} left" if left else "")
         + (f"; {lacks[:300]} (hint: `layercake machine accept {node}`)" if untold else ""),
         disks=erased,
