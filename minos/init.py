@@ -236,7 +236,7 @@ def prepare() -> Identity | None:
         attempt(f"mount {entry[1]}", syscalls.mount, *entry)
     attempt("raise the limits of the kernel", raise_limits)
     loaded = attempt("load modules", load_modules)
-    print_line(f"init: {loaded} modules loaded")
+    print_line(f"init: modules loaded: {loaded}")
     attempt("mount the drivers of hardware.img", mount_drivers, root)
     os.close(root)
     line = Path("/proc/cmdline").read_text()

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from layercake.base.text import of_proc
+from layercake.base.text import count_of, of_proc
 from layercake.kraken.errors import OperationFailed, Refused
 from layercake.moduleapi.worker_process import Ended, TooLong, WorkerProcess, end
 
@@ -78,7 +78,8 @@ class SandboxedJob:
         """Waits until it is this one's turn. Raises Refused if too many wait."""
         if self._there > self._bounds.waiting:
             raise Refused(
-                f"cannot {self._what}: {self._there} others are at it", hint="try again in a moment"
+                f"cannot {self._what}: {count_of(self._there, 'other')} at it already",
+                hint="try again in a moment",
             )
         self._there += 1
         now = asyncio.get_running_loop().time

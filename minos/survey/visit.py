@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from layercake.base.text import parse_json
+from layercake.base.text import count_of, parse_json
 from layercake.kraken.errors import LayercakeError
 from minos import hardware, syscalls
 from minos.agent.head_link.connection import HeadConnection
@@ -107,7 +107,8 @@ class Visit:
             self._say(f"discovery: {error}")
             return WAIT, AGAIN_S
         if self._fresh:
-            self._say(f"discovery: reported, {len(self._neighbours)} cards know their switch")
+            known = count_of(len(self._neighbours), "card")
+            self._say(f"discovery: reported, {known} with a known switch")
         self._fresh = False
         return (then if then in (REBOOT, OFF) else WAIT), min(MOST_S, max(LEAST_S, again))
 

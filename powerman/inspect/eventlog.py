@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from layercake.base.files import read_json, write_json
+from layercake.base.text import count_of
 from layercake.kraken.errors import LayercakeError
 from layercake.kraken.events import Severity
 from layercake.moduleapi.service import Link
@@ -215,8 +216,8 @@ class EventLogs:
             self._link.event(
                 node,
                 events.BMC_LOG,
-                f"{len(new_entries) - MOST} entries of the event log before these are not told: "
-                "`layercake power log RANGE` has them",
+                f"{count_of(len(new_entries) - MOST, 'entry', 'entries')} of the event log before "
+                "these left out: `layercake power log RANGE` has them",
             )
         for entry in new_entries[-MOST:]:
             self._link.event(

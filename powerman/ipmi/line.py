@@ -16,6 +16,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeVar, cast
 
+from layercake.base.text import count_of
 from layercake.kraken.errors import Refused
 from powerman.driver import SLOWEST_ANSWER_S, garbled, unreachable
 from powerman.ipmi import rmcp
@@ -158,7 +159,7 @@ class Line:
             return
         wait = next(self._waits, None)
         if wait is None:
-            self._fail(f"no answer to {self._sent} requests", self._corrupt)
+            self._fail(f"no answer to {count_of(self._sent, 'request')}", self._corrupt)
             return
         self._due = self._loop.time() + wait
         if self._timer is None or self._timer.when() > self._due:

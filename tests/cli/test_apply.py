@@ -340,7 +340,7 @@ def test_apply_follows_the_rolls_that_it_begins(run: Run, head: CannedApi, rack:
     result = run("apply", rack, "--yes")
     assert result.code == 1
     assert (
-        "following 1 nodes" in result.out
+        "following 1 node," in result.out
         and "failed, batch 1" in result.out
         and "n0 lost" in result.out
     )

@@ -70,10 +70,10 @@ OURS, KEPT = SCRATCH.mark(NODE), DATA.mark(NODE)
             r"nvme0n1 \(ACME, S0\) holds ntfs 'Windows'",
         ),
         (SCRATCH, [disk(0, "? Input/output error")], ERROR, "cannot be read: Input/output error"),
-        (SCRATCH, [], ERROR, "0 disks match, and 1 should"),
-        (SCRATCH, [disk(0), disk(1)], ERROR, "2 disks match, and 1 should: nvme0n1 .*nvme1n1"),
+        (SCRATCH, [], ERROR, "it matches 0 disks, not 1"),
+        (SCRATCH, [disk(0), disk(1)], ERROR, "it matches 2 disks, not 1: nvme0n1 .*nvme1n1"),
         (layout(count=0), [disk(0), disk(1)], BLANK, ""),
-        (layout(count=0), [], ERROR, "0 disks match, and some should"),
+        (layout(count=0), [], ERROR, "it matches 0 disks"),
         (layout(count=0, raid="0"), [disk(0)], ERROR, "a RAID needs two disks"),
         (layout(count=2), [disk(0), disk(1, "ext4")], FOREIGN, "nvme1n1"),
         (DATA, [disk(0), disk(1)], BLANK, ""),
@@ -90,7 +90,7 @@ OURS, KEPT = SCRATCH.mark(NODE), DATA.mark(NODE)
             DATA,
             [disk(0, label=KEPT), disk(1, label=KEPT), disk(2, label=KEPT)],
             ERROR,
-            "3 disks have it, 2 were meant",
+            "3 disks with it, not 2",
         ),
         (
             layout("data", 2, "0", kept=True),
@@ -260,6 +260,6 @@ def test_disks_in_hot_plug_bays_are_seen_and_one_by_two_paths_is_one(tmp_path: P
 def test_no_raid_is_made_of_a_disk_with_itself() -> None:
     twin = replace(disk(0), name="nvme5n1", path="/pci/nvme5")
     (verdict,) = judge([layout(count=2, raid="1")], [disk(0), twin], NODE, (), again=False)
-    assert (verdict.state, verdict.why[:38]) == (ERROR, "1 disks match, and 2 should: nvme0n1 (")
+    assert (verdict.state, verdict.why[:35]) == (ERROR, "it matches 1 disk, not 2: nvme0n1 (")
     (verdict,) = judge([layout(count=0, raid="1")], [disk(0), twin], NODE, (), again=False)
     assert (verdict.state, "a RAID needs two disks" in verdict.why) == (ERROR, True)

@@ -341,7 +341,7 @@ def test_who_comes_while_others_wait_waits_behind_them(alone: Alone) -> None:
     alone.ask_for(late, "power-on")
     verdict = alone.guard.why(late)
     assert verdict is not None
-    assert verdict.text == "1 nodes wait for a slot, and it has just joined them"
+    assert verdict.text == "it has just joined 1 node in the queue for a slot"
     alone.guard.tick()
     assert alone.permitted[2:] == ["m0 power-on"], "its own rack has room"
 
@@ -645,7 +645,7 @@ def test_an_outage_is_told_and_shown_and_so_is_its_end(alone: Alone) -> None:
     alone.guard.tick()
     over = [event for event in alone.store.events if str(event.kind) == "outage.over"]
     assert [event.data for event in over] == [{"domain": "left", "nodes": 2, "domains": []}]
-    assert over[0].text == "domain left: over after 3 min; 2 nodes are still silent"
+    assert over[0].text == "domain left: over after 3 min; 2 nodes still silent"
     assert alone.guard.view()["outages"] == [] and alone.guard.view()["silent"] == 2
 
 

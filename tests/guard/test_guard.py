@@ -203,7 +203,7 @@ async def test_an_outage_that_a_person_has_ended_is_over_for_the_next_head_too(r
     await rack.restart()
     rack.listen()
     rack.pass_time(5, *RIGHT)
-    assert rack.told("outage.over") == ["domain left: ended by ann; 8 nodes are silent"]
+    assert rack.told("outage.over") == ["domain left: ended by ann; 8 nodes still silent"]
 
 
 async def test_a_person_ends_an_outage(rack: Rack) -> None:
@@ -436,7 +436,7 @@ async def test_boots_are_bounded(rack: Rack, monkeypatch: pytest.MonkeyPatch) ->
         rack.node(name).care = GuardState(ours=True)
         rack.sees_power(name, "OFF")
     assert len(rack.started("power-on")) == 3
-    assert "boot in domain left, no more at once" in why(rack, LEFT[3])
+    assert "3 boots under way in domain left, no more at once" in why(rack, LEFT[3])
     rack.speak(LEFT[0])
     rack.tick(1)
     assert len(rack.started("power-on")) == 4, "one is up: it is another's turn"

@@ -148,9 +148,7 @@ def test_a_network_and_the_power_of_the_site_have_limits() -> None:
     assert not slots.full((), remedy=False, now=0.0, network="b")
     for _ in range(3):
         slots.switched((), 10.0)
-    assert "at the site were just switched on" in slots.full(
-        (), remedy=False, now=11.0, network="b"
-    )
+    assert "just switched on at the site" in slots.full((), remedy=False, now=11.0, network="b")
     assert not slots.full((), remedy=False, now=12.0, network="b")
 
 

@@ -251,7 +251,7 @@ async def test_an_outage_is_ended_by_somebody(rack: Rack) -> None:
     assert all(rack.node(name).care.released for name in LEFT)
     assert not any(rack.node(name).care.released for name in RIGHT)
     (over,) = [e for e in rack.head.store.events if e.kind == "outage.over"]
-    assert over.text == "domain left: ended by ann; 8 nodes are silent"
+    assert over.text == "domain left: ended by ann; 8 nodes still silent"
     assert (over.node, over.data) == ("", {"domain": "left", "nodes": 8})
     assert not rack.head.part(Guard).outages.whole
 

@@ -55,7 +55,7 @@ def test_slack() -> None:
     assert body.keys() == {"text"} and len(body["text"]) <= 40_000
     assert "<" not in body["text"] and ">" not in body["text"]
     assert "&lt;!channel&gt; &lt;@U1&gt; &amp;amp;" in body["text"]
-    assert "3 events were left out" in body["text"]
+    assert "3 events left out" in body["text"]
 
 
 def test_mattermost() -> None:

@@ -67,13 +67,13 @@ async def test_each_step_is_told_with_what_was_done(site: Site) -> None:
     assert told(site, "step") == [
         ("hold: nothing runs on it", {"step": "hold"}),
         ("restart: minOS was started anew", {"step": "restart"}),
-        ("erase: 1 disks", {"step": "erase"}),
+        ("erase: 1 disk", {"step": "erase"}),
         ("tpm: the machine has none (left)", {"step": "tpm"}),
         ("forget: keys", {"step": "forget"}),
         ("bmc-password: turned", {"step": "bmc-password"}),
         ("power-cycle: its memory was without power for 10 s", {"step": "power-cycle"}),
     ]
-    assert told(site, "done") == [("1 disks were erased", {})]
+    assert told(site, "done") == [("1 disk erased", {})]
     assert not told(site, "failed") and not told(site, "unconfirmed")
 
 
@@ -105,7 +105,7 @@ async def test_what_a_person_has_to_confirm_is_told_as_it_is_shown(site: Site) -
     assert told(site, "unconfirmed") == [(site.world.ops.releases.of("n0")["held"], {})]
     assert await changed(site, "confirm") == ["n0"]
     assert told(site, "confirmed") == [("by bob", {})]
-    assert told(site, "done") == [("1 disks were erased", {})]
+    assert told(site, "done") == [("1 disk erased", {})]
 
 
 async def test_how_far_a_step_is_is_not_shown_of_the_next(site: Site) -> None:

@@ -136,7 +136,7 @@ MOVES: list[tuple[Changes, Changes, Changes, list[str]]] = [
         STAGING,
         {"staged": True},
         {"state": NodePhase.SWITCHING, "batch": 1, "deadline": NOW + 330.0},
-        ["roll.batch -: roll 1: batch 1: 1 nodes", "Switch a"],
+        ["roll.batch -: roll 1: batch 1: 1 node", "Switch a"],
     ),
     (
         STAGING,
@@ -148,13 +148,13 @@ MOVES: list[tuple[Changes, Changes, Changes, list[str]]] = [
         {**STAGING, "deadline": NOW + 899.0},
         {"staged": True},
         {"state": NodePhase.SWITCHING, "batch": 1, "deadline": NOW + 330.0, "quick": True},
-        ["roll.batch -: roll 1: batch 1: 1 nodes", "Switch a"],
+        ["roll.batch -: roll 1: batch 1: 1 node", "Switch a"],
     ),
     (
         {**STAGING, "deadline": NOW + 898.0},
         {"staged": True},
         {"state": NodePhase.SWITCHING, "batch": 1, "deadline": NOW + 330.0},
-        ["roll.batch -: roll 1: batch 1: 1 nodes", "Switch a"],
+        ["roll.batch -: roll 1: batch 1: 1 node", "Switch a"],
     ),
     (
         STAGING,
@@ -218,13 +218,13 @@ MOVES: list[tuple[Changes, Changes, Changes, list[str]]] = [
         STAGED,
         {"staged": True},
         {"state": NodePhase.SWITCHING, "batch": 1, "deadline": NOW + 330.0},
-        ["roll.batch -: roll 1: batch 1: 1 nodes", "Switch a"],
+        ["roll.batch -: roll 1: batch 1: 1 node", "Switch a"],
     ),
     (
         {"state": NodePhase.BUSY},
         {"staged": True},
         {"state": NodePhase.SWITCHING, "batch": 1, "deadline": NOW + 330.0},
-        ["roll.batch -: roll 1: batch 1: 1 nodes", "Switch a"],
+        ["roll.batch -: roll 1: batch 1: 1 node", "Switch a"],
     ),
     (
         {**STAGED, "batch": 1},

@@ -98,7 +98,7 @@ def test_a_roll_that_goes_well_is_told_step_by_step() -> None:
     found.run()
     assert found.texts[:4] == [
         "roll 1: the new content is in place",
-        "roll 1: canary: 1 nodes",
+        "roll 1: canary: 1 node",
         "roll 1: batch 2: 2 nodes",
         "roll 1: batch 3: 2 nodes",
     ]
@@ -109,7 +109,7 @@ def test_a_stage_that_is_through_says_who_follows() -> None:
     members = {"n0": Member(), "n1": Member(busy=(0, 300)), "n2": Member()}
     found = Told(members, Plan(), {"n0": 0, "n1": 0, "n2": 1})
     found.run()
-    assert "roll 1: stage stage0 is through its gate; 1 nodes follow when they can" in found.texts
+    assert "roll 1: stage stage0 is through its gate; 1 node to follow" in found.texts
     plain = Told({"n0": Member(), "n1": Member()}, Plan(), {"n0": 0, "n1": 1})
     plain.run()
     assert "roll 1: stage stage0 is through its gate" in plain.texts

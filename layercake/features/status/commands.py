@@ -197,9 +197,8 @@ def _database(view: Mapping[str, Any]) -> str:
     if view["well"]:
         return "well"
     return (
-        f"UNWELL for {format_duration(view['since_s'])}: {view['trouble']}; {view['waiting']} "
-        "events "
-        "wait to be written"
+        f"UNWELL for {format_duration(view['since_s'])}: {view['trouble']}; "
+        f"{count_of(view['waiting'], 'event')} not written yet"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from layercake.base.text import count_of
 from minos.agent.disks.layout import KEPT, Layout, read_mark, short
 from minos.agent.disks.scan import Disk, matches
 from minos.storage.block_devices import paths_of_disks
@@ -103,7 +104,8 @@ def _miscounted(layout: Layout, disks: tuple[Disk, ...]) -> Verdict | None:
     right = len(disks) == layout.count if layout.count else bool(disks)
     if not right:
         seen = f": {', '.join(disk.shown for disk in disks)}" if disks else ""
-        why = f"{len(disks)} disks match, and {layout.count or 'some'} should{seen}"
+        meant = f", not {layout.count}" if layout.count else ""
+        why = f"it matches {count_of(len(disks), 'disk')}{meant}{seen}"
         return Verdict(layout, ERROR, why, disks, few=len(disks) < (layout.count or 1))
     if layout.raid and len(disks) < 2:
         return Verdict(layout, ERROR, f"a RAID needs two disks, {disks[0].shown} is alone", disks)
@@ -124,7 +126,7 @@ def _judge_kept_layout(layout: Layout, own: tuple[Disk, ...], disks: tuple[Disk,
         return Verdict(
             layout,
             ERROR,
-            f"{len(own)} disks have it, {count} were meant: {', '.join(d.shown for d in own)}",
+            f"{count_of(len(own), 'disk')} with it, not {count}: {', '.join(d.shown for d in own)}",
             own,
         )
     if missing and not (layout.raid in ("1", "10") and len(own) >= (count + 1) // 2):

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from layercake.base.secrets import SecretRef, Vault
+from layercake.base.text import count_of, first_few
 from layercake.fleet.store import Record
 from layercake.kraken.errors import InputError
 from layercake.moduleapi.module import references
@@ -42,9 +43,8 @@ def of(record: Record, module: str, nodes: Iterable[Record]) -> SecretRef:
     ]
     if others:
         raise Left(
-            f"{len(others)} other nodes have the same password, {', '.join(sorted(others)[:3])} "
-            "among them: "
-            "give each node a file of its own"
+            f"{count_of(len(others), 'other node')} with the same password "
+            f"({first_few(sorted(others), 3)}): give each node a file of its own"
         )
     return found[0]
 
