@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from imageapi.build.tools import run
-from layercake.base.text import parse_json
+from layercake.base.text import count_of, parse_json
 from layercake.kraken.errors import InputError, Refused
 
 PAYLOAD = "application/vnd.dev.cosign.simplesigning.v1+json"
@@ -153,7 +153,7 @@ def verify(directory: Path, key: Key) -> tuple[dict[str, Any], frozenset[str]]:
             images[str(descriptor["digest"])] = descriptor
     if len(images) != 1:
         raise Refused(
-            f"cannot check the signature: the layout holds {len(images)} images",
+            f"cannot check the signature: the layout holds {count_of(len(images), 'image')}",
             hint="copy the one that you want",
         )
     ((digest, image),) = images.items()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from layercake.base.text import count_of
 from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.site import Site
 from layercake.heads import member
@@ -62,7 +63,9 @@ def heads(site: Site) -> list[Finding]:
     directory = site.data_dir / member.STORE
     if directory.is_dir():
         findings += judge_disk(directory, fsync_times(directory))
-    text = f"{len(said)} heads, {len(members)} members of their store answer"
+    text = (
+        f"{count_of(len(said), 'head')}, {count_of(len(members), 'member')} of their store answer"
+    )
     return findings or [ok(text)]
 
 

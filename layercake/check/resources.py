@@ -227,7 +227,7 @@ def _neighbours(site: Site) -> list[Finding]:
     most = site.machine.number(f"{name}3")
     soft = site.machine.number(f"{name}2")
     what = (
-        f"the neighbour table holds {most} addresses; {len(site.nodes)} nodes and their BMCs "
+        f"the neighbour table holds {most} addresses; {count_of(len(site.nodes), 'node')} and BMCs "
         f"are {needed - _OURS}"
     )
     if most is not None and most < needed:

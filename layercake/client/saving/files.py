@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layercake.base.files import write_atomic
+from layercake.base.text import count_of
 from layercake.client.command import FAILED, OK
 from layercake.client.inventory_file import inventory_request
 from layercake.inventory.ranges import fold
@@ -49,7 +50,7 @@ def others(planned: dict[str, Any]) -> str:
     nodes = [change["node"] for change in planned["changes"]]
     networks = [change["node"] for change in planned.get("networks") or []]
     text = fold(nodes)
-    named = text if len(text) <= SHOWN else f"{len(nodes)} nodes"
+    named = text if len(text) <= SHOWN else count_of(len(nodes), "node")
     return ", ".join(filter(None, (named, *(f"the network {name}" for name in networks[:5]))))
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layercake.base.text import grouped
+from layercake.base.text import count_of, grouped
 from layercake.client.saving.files import write
 from layercake.inventory.problems import Mark, Problems
 from layercake.inventory.ranges import fold, names_of
@@ -174,7 +174,7 @@ def _check(
         )
     if rolled.replace is None and len(source.names) != 1:
         raise InputError(
-            f"{begin}, which names {len(source.names)} images and not one",
+            f"{begin}, which names {count_of(len(source.names), 'image')} and not one",
             hint=f"write {after} there",
         )
     if rolled.replace is not None and rolled.replace not in source.names:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from layercake.agents.pki import Authority
 from layercake.base.secrets import Vault
+from layercake.base.text import count_of
 from layercake.features.authority.settings import RotationSettings
 from layercake.fleet import events
 from layercake.fleet.store import Store
@@ -63,7 +64,7 @@ class Rotations:
             )
         if names := self._old_passwords(now):
             what = fold(names)
-            shown = what if len(what) <= _LONGEST else f"{len(names)} nodes"
+            shown = what if len(what) <= _LONGEST else count_of(len(names), "node")
             yield (
                 f"the passwords of BMCs are older than {self._settings.bmc_passwords_days} days: "
                 f"{shown}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from layercake.base.text import first_few, grouped
+from layercake.base.text import count_of, first_few, grouped
 from layercake.features.history.normal import Fields
 from layercake.inventory.ranges import fold
 
@@ -123,7 +123,7 @@ def _verb(before: Fields | None, after: Fields | None) -> str:
 
 def _names(names: list[str]) -> str:
     text = fold(names)
-    return text if len(text) <= NAMED else f"{len(names)} nodes"
+    return text if len(text) <= NAMED else count_of(len(names), "node")
 
 
 def of_nodes(names: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from layercake.api.caller import said_by
+from layercake.base.text import count_of
 from layercake.features.inventory.means import Means, Spread
 from layercake.features.inventory.reader import InventoryReader
 from layercake.fleet import events
@@ -149,12 +150,13 @@ def _new_names(text: str, records: list[Record]) -> list[str]:
     names = names_of(text)
     if len(names) != len(records):
         raise InputError(
-            f"cannot rename {len(records)} nodes: {text[:64]} is {len(names)} names",
+            f"cannot rename {count_of(len(records), 'node')}: {text[:64]} is "
+            f"{count_of(len(names), 'name')}",
             hint="as many names as nodes, in the same order: n[1-4] m[1-4]",
         )
     if len(names) > MOST_RENAMED:
         raise InputError(
-            f"cannot rename {len(names)} nodes at once: {MOST_RENAMED} are possible",
+            f"cannot rename {count_of(len(names), 'node')} at once: {MOST_RENAMED} are possible",
             hint="rename them in several steps",
         )
     try:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from layercake.api.route import BIG_BODY, CALLER, Reach, route, while_there
 from layercake.base.quotas import RateLimiter
+from layercake.base.text import count_of
 from layercake.features.files.answers import FileDiffs
 from layercake.features.files.operations import FileChanges
 from layercake.features.inventory.answers import (
@@ -189,7 +190,8 @@ class InventoryRoutes:
             records = self._store.select(body.range)
             if len(records) > MOST_CHANGED:
                 raise InputError(
-                    f"cannot change {len(records)} nodes at once: {MOST_CHANGED} are possible",
+                    f"cannot change {count_of(len(records), 'node')} at once: {MOST_CHANGED} are "
+                    "possible",
                     hint="write it into the inventory, under `defaults` or a group, and apply it",
                 )
             return records

@@ -80,7 +80,7 @@ def what(line: Mapping[str, Any]) -> str:
     names = [name for name in line["nodes"] if name]
     nodes = fold(names)
     of = (
-        f" of {nodes if len(nodes) <= _SHOWN_NODES else f'{len(names)} nodes'}"
+        f" of {nodes if len(nodes) <= _SHOWN_NODES else count_of(len(names), 'node')}"
         if names
         else f" of {line['node']}"
         if line["node"] and line["count"] == 1

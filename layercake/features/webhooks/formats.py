@@ -77,7 +77,7 @@ def _alert(kind: str, about: str, its: Sequence[Event]) -> Alert:
         key=f"{begun} {about if begun in _BEGIN else its[0].id}".strip(),
         kind=kind,
         severity=str(_BEGIN.get(begun, last.severity)),
-        nodes=nodes if len(nodes) <= MOST_NODES else f"{len(names)} nodes",
+        nodes=nodes if len(nodes) <= MOST_NODES else count_of(len(names), "node"),
         text=printable(last.text, MOST_TEXT),
         at=last.at,
         over=kind in ENDS,
