@@ -434,14 +434,8 @@ class Store:
             kind, node = key if isinstance(key, tuple) else (events.REPEATED, "")
             addresses = count_of(different, "address", "addresses")
             text = f"{times} more in {seconds:.0f} s, from {addresses}; the last: {last}"
-            self._add(
-                self.find(node),
-                kind,
-                text,
-                None,
-                {"count": times, "addresses": different, "seconds": round(seconds)},
-                None,
-            )
+            data = {"count": times, "addresses": different, "seconds": round(seconds)}
+            self._add(self.find(node), kind, text, None, data, None)
         for node, count, kinds in self.budget.due():
             if (record := self.find(node)) is not None:
                 text = f"{count_of(count, 'event')} of the node left out, of {kinds}: too many"

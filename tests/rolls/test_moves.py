@@ -24,6 +24,7 @@ from layercake.features.rolls.facts import (
     Roll,
 )
 from layercake.features.rolls.observe import RollObserver
+from layercake.kraken.errors import InputError, Refused
 
 NOW = 1000.0
 Changes = Mapping[str, Any]
@@ -407,6 +408,8 @@ MOVES: list[tuple[Changes, Changes, Changes, list[str]]] = [
         ["Unstage a", "Unstage b", "roll.failed -: roll 1: failed"],
     ),
     (RETURNING, {"before": False}, {}, ["Revert a"]),
+    (RETURNING, {"acked": False, "image": "IDLE"}, {}, []),
+    (RETURNING, {"sync": False, "held": True, "image": "IDLE"}, {}, []),
     (RETURNING, {"acked": False}, {}, []),
     (RETURNING, {"sync": False, "held": True}, {}, []),
     (RETURNING, {}, {}, []),
@@ -715,3 +718,65 @@ def test_what_is_resumed_goes_on_at_once() -> None:
 def test_a_deadline_that_is_over_is_not_waited_for() -> None:
     after, _ = step(roll_of({**WATCHING, "deadline": NOW}), {}, NOW)
     assert after.wake == math.inf
+
+
+def test_nodes_are_called_so_in_the_api_and_in_documents() -> None:
+    assert [phase.value for phase in NodePhase] == [
+        "waiting",
+        "staging",
+        "staged",
+        "busy",
+        "switching",
+        "watching",
+        "to go back",
+        "going back",
+        "done",
+        "failed",
+        "rolled back",
+        "skipped",
+    ]
+    assert facts.DOCUMENTS == ("laterroll/", "roll/", "bootroll/")
+    for kind, prefix in ((facts.Kind.IMAGES, "roll/"), (facts.Kind.AGENT, "bootroll/")):
+        roll = replace(roll_of(WAITING), kind=kind)
+        assert facts.document_of(roll) == f"{prefix}1"
+        later = replace(roll, state=Phase.SCHEDULED)
+        assert facts.document_of(later) == facts.scheduled_document(roll) == "laterroll/1"
+
+
+def test_a_roll_of_nodes_that_cannot_take_part_says_why() -> None:
+    nobody: Changes = {"state": NodePhase.SKIPPED, "reason": "wanted off"}
+    after, _ = step(wide([nobody, nobody], Plan()), {}, NOW)
+    assert (after.state, after.reason) == (Phase.FAILED, "no node could be rolled: n0 wanted off")
+    failed: Changes = {"state": NodePhase.FAILED, "reason": "is broken"}
+    after, _ = step(wide([nobody, failed], Plan()), {}, NOW)
+    assert after.reason == "1 of 2 nodes failed: n1 is broken"
+    assert step(after, {}, NOW) == (after, ()), "it is over"
+
+
+def test_a_roll_that_has_yet_to_begin_is_aborted_not_paused() -> None:
+    with pytest.raises(Refused) as caught:
+        decide.pause(roll_of(WAITING, state=Phase.SCHEDULED), "ann", NOW)
+    assert caught.value.message == "cannot pause roll 1: it is scheduled"
+    assert caught.value.hint == "`layercake roll abort 1` takes it back"
+    with pytest.raises(Refused) as caught:
+        decide.pause(roll_of(WAITING, state=Phase.DONE), "ann", NOW)
+    assert (caught.value.message, caught.value.hint) == ("cannot pause roll 1: it is done", "")
+
+
+def test_what_is_no_amount_is_said_with_an_example() -> None:
+    with pytest.raises(InputError) as caught:
+        facts.parse_amount("batch", "0")
+    assert caught.value.hint == "for example 5 or 10%"
+
+
+def test_a_deadline_that_means_nothing_any_more_is_forgotten() -> None:
+    changes, _, _ = moved(
+        roll_of({**STAGED, "batch": 2, "deadline": NOW}, state=Phase.PAUSED), None
+    )
+    assert changes == {"deadline": None}
+
+
+def test_the_last_stage_is_described_when_all_are_through() -> None:
+    for stage, name in ((0, "one"), (1, "two"), (2, "two")):
+        roll = replace(roll_of(WAITING), stages=("one", "two"), stage=stage)
+        assert facts.describe(roll)["stage"] == name

@@ -320,9 +320,7 @@ class Guard:
             record.node.domains, remedy=record.care.up, now=now, network=record.node.network
         )
         if not full and self._queue and not self._admitting:
-            full = (
-                f"it has just joined {count_of(len(self._queue), 'node')} in the queue for a slot"
-            )
+            full = f"it waits for a slot behind {count_of(len(self._queue), 'node')}"
         return Verdict(Why.QUEUE, full) if full else None
 
     # -- who is next

@@ -161,8 +161,8 @@ class Outages:
             was = before.get(domain, told.outage)
             was = replace(was, since=min(was.since, told.outage.since))
             left = len(was.silent & silent.get(domain, {}).keys())
-            silent_yet = count_of(left, "node") if left else "none"
-            text = f"{was.where}: over after {when(was.since, now)}; {silent_yet} still silent"
+            away = count_of(left, "node")
+            text = f"{was.where}: over after {when(was.since, now)}; {away} still silent"
             self.note(told._replace(outage=was), text, True)
         if self._told.keys() != before_told.keys():
             self._save()

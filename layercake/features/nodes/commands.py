@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from layercake.base.text import count_of
 from layercake.client.columns import (
     column_of,
     fields_by_name,
@@ -155,7 +154,7 @@ def _nothing(app: App, nodes: str, where: str, search: str) -> str:
     total = app.head.get("/v1/status")["nodes"]["total"]
     if not total:
         return "no nodes; `layercake apply FILE` brings some"
-    which = f"the nodes of {nodes}" if nodes else count_of(total, "node")
+    which = f"the nodes of {nodes}" if nodes else f"all {total} nodes"
     asked = " and ".join(filter(None, (where, f"has {search!r} in it" if search else "")))
     return f"of {which}, none is so: {asked}" if asked else f"{nodes} names none of {total} nodes"
 
