@@ -270,3 +270,18 @@ async def test_all_that_wait_are_answered_in_turns() -> None:
         pass
     assert recorder.counters["dhcp.received"] == 201 and recorder.counters["dhcp.malformed"] == 1
     assert recorder.counters["dhcp.offered"] + recorder.counters["dhcp.other-network"] == 200
+
+
+def test_whose_packets_are_read() -> None:
+    """Those of nodes, and of those that somebody else admits."""
+    rig = Rig()
+    stranger = bytes.fromhex("02000000ffff")
+    assert [rig.answers.known(mac) for mac in (MACS[0], stranger)] == [True, False]
+    rig.answers = Answers(
+        rig.nodes, rig.windows, rig.relays, rig.common, rig.clock, admits=stranger.__eq__
+    )
+    assert [rig.answers.known(mac) for mac in (MACS[0], stranger, MACS[1][:5] + b"\x77")] == [
+        True,
+        True,
+        False,
+    ]

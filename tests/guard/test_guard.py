@@ -69,7 +69,7 @@ async def test_those_that_stay_away_are_treated_some_at_a_time(
     treated = [s.split()[0] for s in rack.started("power-reset")]
     assert len(treated) == rack.head.settings.guard.remedies and set(treated) < set(away)
     (waiting,) = set(away) - set(treated)
-    assert "treated in domain left, no more at once" in why(rack, waiting)
+    assert "remedies under way in domain left, no more at once" in why(rack, waiting)
 
 
 async def test_what_fails_in_an_outage_counts_against_no_node(rack: Rack) -> None:

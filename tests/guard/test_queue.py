@@ -144,7 +144,7 @@ def test_a_network_and_the_power_of_the_site_have_limits() -> None:
     slots = Slots(GuardSettings(network_boots=2, site_power_ons=3, inrush_s=2.0))
     for number in range(2):
         slots.reserve(f"n{number}", (), remedy=False, network="a")
-    assert "boot in network a" in slots.full((), remedy=False, now=0.0, network="a")
+    assert "boots under way in network a" in slots.full((), remedy=False, now=0.0, network="a")
     assert not slots.full((), remedy=False, now=0.0, network="b")
     for _ in range(3):
         slots.switched((), 10.0)

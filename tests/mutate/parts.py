@@ -58,6 +58,7 @@ PARTS = {
             "tests/boot/test_golden.py",
             "tests/boot/test_proxydhcp.py",
             "tests/boot/test_relay.py",
+            "tests/boot/test_unanswered.py",
         ),
         at_least=90,
     ),

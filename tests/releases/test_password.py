@@ -84,7 +84,7 @@ def test_a_secret_is_written_below_its_directory_alone(vault: Vault, tmp_path: P
     ("reference", "why"),
     [
         ("{env: BMC}", "environment variable BMC"),
-        ("{file: PATH/all}", "1 other node with the same password (n1)"),
+        ("{file: PATH/all}", r"1 other node with the same password \(n1\)"),
     ],
 )
 async def test_a_password_that_is_not_this_nodes_alone_is_left(
