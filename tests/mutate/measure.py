@@ -88,7 +88,7 @@ class Measurement:
                 verdict = self._in_a_pytest_of_its_own(mutant, baseline)
             else:
                 chosen = [by_name[name] for name in names]
-                verdict = self._in_a_child(mutant, chosen, baseline.cpu_s(names), session)
+                verdict = self._in_a_child(mutant, chosen, baseline, session)
             self._record.add(mutant, verdict)
             state = "killed" if verdict.killed else "LIVES"
             print(
@@ -97,13 +97,13 @@ class Measurement:
             )
 
     def _in_a_child(
-        self, mutant: Mutant, items: list[pytest.Item], cpu_s: float, session: pytest.Session
+        self, mutant: Mutant, items: list[pytest.Item], baseline: Baseline, session: pytest.Session
     ) -> Verdict:
         def work() -> str:
             swap(self._root, mutant)
-            return run_until_failure(session, items)
+            return run_until_failure(session, items, baseline)
 
-        return in_child(work, *_limits(cpu_s))
+        return in_child(work, *_limits(baseline.cpu_s([item.nodeid for item in items])))
 
     def _in_a_pytest_of_its_own(self, mutant: Mutant, baseline: Baseline) -> Verdict:
         cpu_s, wall_s = _limits(baseline.cpu_s(list(baseline.tests)) + 20.0)
@@ -169,7 +169,7 @@ def try_one(root: Path, part: Part, place: str) -> int:
             killer[0] = "other tests"
             return
         chosen = [by_name[test] for test in baseline.for_mutant(mutant)]
-        killer[0] = run_until_failure(session, chosen)
+        killer[0] = run_until_failure(session, chosen, baseline)
 
     code = _pytest(root, part, Plugin(loop))
     print(killer[0] or f"pytest ends with {code}")

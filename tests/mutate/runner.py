@@ -24,6 +24,8 @@ import pytest
 
 from tests.mutate.mutants import Mutant
 
+FIXTURES_S = 10.0
+"""What a test may take that is the first to use what others have made without the mutant."""
 MEMORY_BYTES = 12 << 30
 """Of address space: what a mutant may take that fills it."""
 
@@ -141,13 +143,23 @@ class Plugin:
         return True
 
 
-def run_until_failure(session: pytest.Session, items: list[pytest.Item]) -> str:
-    """Runs tests up to the first that fails; its name, or nothing."""
+def run_until_failure(session: pytest.Session, items: list[pytest.Item], baseline: Baseline) -> str:
+    """Runs tests up to the first that fails; its name, or nothing. One that takes many times as
+    long as without the mutant ends the process: it would never end."""
     for item, following in zip(items, [*items[1:], None], strict=True):
+        _allow(4 * baseline.tests[item.nodeid].cpu_s + FIXTURES_S)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if session.testsfailed:
             return item.nodeid
     return ""
+
+
+def _allow(cpu_s: float) -> None:
+    """This process may use so many more seconds of CPU."""
+    most = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    until = int(time.process_time() + cpu_s) + 1
+    limit = until if most == resource.RLIM_INFINITY else min(until, most)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, most))
 
 
 def run_all(session: pytest.Session, items: list[pytest.Item], calls: Calls) -> dict[str, Seen]:
