@@ -249,7 +249,7 @@ def prepare() -> Identity | None:
         print_line(f"init: {attempt('set the clock', set_clock, identity.time, time.time())}")
     plug = hardware.Plug(_tables(), print_line, refused=hardware.unasked(line))
     network = attempt("set up the network", set_up_network, identity, plug)
-    print_line(f"init: network {network or 'failed'}, {len(plug.loaded)} drivers")
+    print_line(f"init: network {network or 'failed'}, drivers: {len(plug.loaded)}")
     if not os.fork():
         hardware_process(plug)
     return identity

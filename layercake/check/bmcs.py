@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from layercake.base.text import count_of
 from layercake.check.finding import Finding, check, error, ok, warning
 from layercake.check.resources import span
 from layercake.check.site import CheckedNode, Site
@@ -112,7 +113,7 @@ def bmc_clock(site: Site) -> list[Finding]:
                 "their clocks are not set, or cannot be read", "let them ask an NTP server", unset
             )
         )
-    return findings or [ok(f"{len(rows)} clocks are right to two minutes")]
+    return findings or [ok(f"right to two minutes: {count_of(len(rows), 'clock')}")]
 
 
 @check("bmc-boot")

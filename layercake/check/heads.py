@@ -63,9 +63,8 @@ def heads(site: Site) -> list[Finding]:
     directory = site.data_dir / member.STORE
     if directory.is_dir():
         findings += judge_disk(directory, fsync_times(directory))
-    text = (
-        f"{count_of(len(said), 'head')}, {count_of(len(members), 'member')} of their store answer"
-    )
+    stores = count_of(len(members), "member")
+    text = f"{count_of(len(said), 'head')} and {stores} of their store have answered"
     return findings or [ok(text)]
 
 

@@ -227,8 +227,8 @@ def _neighbours(site: Site) -> list[Finding]:
     most = site.machine.number(f"{name}3")
     soft = site.machine.number(f"{name}2")
     what = (
-        f"the neighbour table holds {most} addresses; {count_of(len(site.nodes), 'node')} and BMCs "
-        f"are {needed - _OURS}"
+        f"the neighbour table holds {most} addresses; {count_of(len(site.nodes), 'node')} with "
+        f"BMCs need {needed - _OURS}"
     )
     if most is not None and most < needed:
         return [error(what, _sysctl(f"{name}3", 4 * needed))]

@@ -146,7 +146,9 @@ def _causes(causes: Mapping[str, Any], out: Output) -> Iterator[str]:
         yield out.styled(clean(text)[:_ROOM], STYLES.get(cause["status"], BOLD))
         yield out.styled(_next(cause), DIM)
     if len(listed) > _SHOWN_CAUSES:
-        yield out.styled(f"{len(listed) - _SHOWN_CAUSES} more causes: layercake explain", DIM)
+        yield out.styled(
+            f"{count_of(len(listed) - _SHOWN_CAUSES, 'more cause')}: layercake explain", DIM
+        )
 
 
 def _next(cause: Mapping[str, Any]) -> str:

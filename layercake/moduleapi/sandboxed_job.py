@@ -78,7 +78,7 @@ class SandboxedJob:
         """Waits until it is this one's turn. Raises Refused if too many wait."""
         if self._there > self._bounds.waiting:
             raise Refused(
-                f"cannot {self._what}: {count_of(self._there, 'other')} at it already",
+                f"cannot {self._what}: {count_of(self._there, 'request')} under way already",
                 hint="try again in a moment",
             )
         self._there += 1

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Collection
 from pathlib import Path
 
+from layercake.base.text import count_of
 from layercake.inventory import ranges
 from layercake.sim.api import Api
 from layercake.sim.fleet.fleet import wrong
@@ -18,8 +19,8 @@ def begin(address: str, machines: Collection[Machine], command: str) -> list[str
     """What there is: a head at an address, how to talk to it by `command`, and which nodes have
     which fault."""
     return [
-        f"a head at {address} with {len(machines)} simulated nodes; talk to it, in another "
-        "terminal:",
+        f"a head at {address} with {count_of(len(machines), 'simulated node')}; talk to it, in "
+        "another terminal:",
         f"  {command} status",
         "Ctrl-C ends it.",
         *(f"{what}: {ranges.fold(names)}" for what, names in wrong(machines).items() if names),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from layercake.base.text import count_of
 from minos.agent.head_link.outbox import EventSink
 from minos.agent.state import Config, Session
 from minos.events import HARDWARE, NO_DRIVER
@@ -107,7 +108,7 @@ class Hardware:
         cold_plug_s = self._found["cold_plug_s"]
         self._event(
             HARDWARE,
-            f"{count} drivers, all there after {cold_plug_s} s",
+            f"{count_of(count, 'driver')}, all there after {cold_plug_s} s",
             cards=cards,
             modules=count,
             cold_plug_s=cold_plug_s,

@@ -353,7 +353,7 @@ class Agent:
         elif isinstance(message, Came):
             # one may have wanted the file of a device that had no driver: it is tried again at once
             self._images.clear()
-            work.machine.clear("the drivers that came")
+            work.machine.clear("drivers have come")
             self._look_at_images()
         elif isinstance(message, Renewed):
             self._work = dataclasses.replace(work, session=message.session)

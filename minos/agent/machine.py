@@ -103,9 +103,9 @@ class Machine:
         one without the other."""
         self._step(converge.DesiredChanged(goal, fresh, self._discovered_images(images)))
 
-    def clear(self, by: str) -> None:
-        """A person says: try again."""
-        self._step(converge.Cleared(by))
+    def clear(self, why: str) -> None:
+        """Somebody says: try again. `why` is who, and what for."""
+        self._step(converge.Cleared(why))
 
     def tick(self) -> None:
         """Time has passed."""

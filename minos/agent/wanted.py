@@ -201,7 +201,7 @@ class Wanted:
         self._answered.add(number)
         if request.get("kind") == "clear":
             images.clear()
-            self._machine.clear("the head's operator")
+            self._machine.clear("cleared by the head's operator")
             self._machine.images_are(images.state())
             self._link.answer(number, {"ok": True})
         elif request.get("kind") == "logs":

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from layercake.base.text import count_of
 from minos.build import tree
 from minos.build.debian import disktools
 from minos.build.profiles import Profile
@@ -87,7 +88,7 @@ def table(result: BuildResult) -> str:
         lines.append(f"minos.img is over the aim of {LIMIT:,} bytes")
     lacking = Counter(user for users in result.missing.values() for user in users)
     lines += [
-        f"{user} may ask for {count} firmware files that were not found"
+        f"{user} may ask for {count_of(count, 'firmware file')} not found here"
         for user, count in sorted(lacking.items())
     ]
     return "\n".join(lines)

@@ -171,7 +171,7 @@ def test_node_list_sends_the_range_and_an_empty_head_says_so(run: Run, full: Can
     assert "no nodes" in run("node", "list").err
     full.answers["GET /v1/status"] = (200, {"nodes": {"total": 7}})
     said = run("node", "list", "--where", "status=held").err
-    assert said == "of all 7 nodes, none is so: status=held\n"
+    assert said == "of 7 nodes, none is so: status=held\n"
     assert "has 'x7' in it" in run("node", "list", "--search", "x7").err
 
 

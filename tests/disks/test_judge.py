@@ -73,7 +73,7 @@ OURS, KEPT = SCRATCH.mark(NODE), DATA.mark(NODE)
         (SCRATCH, [], ERROR, "it matches 0 disks, not 1"),
         (SCRATCH, [disk(0), disk(1)], ERROR, "it matches 2 disks, not 1: nvme0n1 .*nvme1n1"),
         (layout(count=0), [disk(0), disk(1)], BLANK, ""),
-        (layout(count=0), [], ERROR, "it matches 0 disks"),
+        (layout(count=0), [], ERROR, "it matches no disk"),
         (layout(count=0, raid="0"), [disk(0)], ERROR, "a RAID needs two disks"),
         (layout(count=2), [disk(0), disk(1, "ext4")], FOREIGN, "nvme1n1"),
         (DATA, [disk(0), disk(1)], BLANK, ""),
@@ -90,7 +90,7 @@ OURS, KEPT = SCRATCH.mark(NODE), DATA.mark(NODE)
             DATA,
             [disk(0, label=KEPT), disk(1, label=KEPT), disk(2, label=KEPT)],
             ERROR,
-            "3 disks with it, not 2",
+            "it is on 3 disks, not 2",
         ),
         (
             layout("data", 2, "0", kept=True),

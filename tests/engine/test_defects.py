@@ -130,7 +130,7 @@ def test_defect_4_a_node_that_never_does_dhcp_is_not_power_cycled_for_ever(
     )
     told = explain(planner, m.node, m.now)
     assert told.summary.startswith(
-        "in quarantine after attempt 3 at boot-wait: boot-wait was not done after 180 s"
+        "in quarantine after 3 attempts at boot-wait: boot-wait was not done after 180 s"
     )
     assert "layercake node clear" in told.summary and told.attempts == {"boot-wait": 3}
     assert [s.name for s in told.chain or ()][:2] == ["power-reset", "power-on"]

@@ -29,7 +29,7 @@ from layercake.kraken.converge import (
 from layercake.kraken.errors import DeclarationError, GraphTooLarge
 from layercake.kraken.facts import Active
 from layercake.kraken.graph import check
-from layercake.kraken.mutation import Where, declare
+from layercake.kraken.mutation import Mutation, Where, declare
 from layercake.kraken.planner import Planner
 from layercake.kraken.variables import ANYTHING, Goal, Layout, Variable
 from tests.support import production
@@ -106,6 +106,16 @@ def test_what_is_not_declared_is_refused_in_words() -> None:
     assert caught.value.hint == "it names lamp=DIM"
 
 
+def test_a_mutation_that_cannot_be_read_says_why() -> None:
+    data = LOOK.to_wire()
+    for name in ("name", "changes", "timeout"):
+        with pytest.raises(DeclarationError) as caught:
+            Mutation.from_wire({key: value for key, value in data.items() if key != name})
+        assert caught.value.message == (
+            f"cannot read a mutation: it is not well-formed: KeyError('{name}')"
+        )
+
+
 def test_a_search_without_an_end_says_where_it_began() -> None:
     table = Planner([LOOK, SWITCH, PEEP], [LAMP, DOOR])
     table.limit = 1
@@ -177,7 +187,7 @@ def test_a_layout_has_as_many_bits_as_the_wire_carries() -> None:
     assert caught.value.message == "cannot build layout: 130 bits, the wire carries 128"
 
 
-def test_who_wants_nothing_has_it() -> None:
+def test_an_empty_goal_is_always_met() -> None:
     assert Goal(0, 0) == ANYTHING and ANYTHING.met(0) and ANYTHING.met(5)
 
 

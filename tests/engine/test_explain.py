@@ -132,7 +132,7 @@ def test_quarantine(planner: Planner) -> None:
         "attempts": 3,
     }
     assert told.summary.startswith(
-        "in quarantine after attempt 3 at power-on: the fuse is blown (hint: `layercake node "
+        "in quarantine after 3 attempts at power-on: the fuse is blown (hint: `layercake node "
         "clear RANGE`"
     )
 

@@ -341,7 +341,7 @@ def test_who_comes_while_others_wait_waits_behind_them(alone: Alone) -> None:
     alone.ask_for(late, "power-on")
     verdict = alone.guard.why(late)
     assert verdict is not None
-    assert verdict.text == "it waits for a slot behind 1 node"
+    assert verdict.text == "it waits for its turn to boot"
     alone.guard.tick()
     assert alone.permitted[2:] == ["m0 power-on"], "its own rack has room"
 

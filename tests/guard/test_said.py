@@ -3,7 +3,6 @@ word."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any
@@ -21,7 +20,7 @@ from tests.guard.conftest import LEFT, RIGHT, Rack
 ALL = "n[0-7],m[0-7]"
 LONG = ",".join(["n0", "n1"] * 15)
 """Longer than what an error repeats of it."""
-TEN_LEFT = ", ".join(sorted((*LEFT, *RIGHT))[:10])
+FIRST_TEN = ", ".join(sorted((*LEFT, *RIGHT))[:10])
 
 
 async def refused(what: Awaitable[Any], kind: type[LayercakeError] = Refused) -> tuple[str, str]:
@@ -131,7 +130,7 @@ async def test_a_maintenance_is_not_begun_twice_nor_ended_without_one(rack: Rack
     assert hint == "see `layercake node maintenance list`"
     await rack.ops.care.begin(ALL, "new DIMMs", "ann", None)
     assert await refused(rack.ops.care.begin(ALL, "again", "bob", None)) == (
-        f"cannot begin a maintenance of {TEN_LEFT}: there is one already",
+        f"cannot begin a maintenance of {FIRST_TEN}: there is one already",
         "`layercake node maintenance end RANGE` ends it",
     )
     assert stopped(rack.node("n0").care.maintenance) == ("new DIMMs", "ann")
@@ -170,9 +169,8 @@ async def test_maintenances_are_shown_newest_first(rack: Rack) -> None:
 
 async def test_a_machine_that_is_off_is_taken_as_it_is(rack: Rack) -> None:
     record = rack.node("n0")
-    record.care = GuardState()
     rack.sees_power("n0", "OFF")
-    record.care = GuardState()
+    record.care = GuardState()  # what is seen of a node makes it ours
     written(rack)
     assert await rack.ops.care.adopt("n0", "ann") == ["n0"]
     assert record.care.ours and record.care.order is None and "n0" in written(rack)
@@ -200,7 +198,7 @@ async def test_a_machine_that_was_given_up_is_tried_again_by_whoever_takes_it(ra
 async def test_what_is_ours_is_not_taken(rack: Rack) -> None:
     before = {name: rack.node(name).care for name in LEFT}
     assert await refused(rack.ops.care.adopt(ALL, "ann")) == (
-        f"cannot take {TEN_LEFT}: ours already",
+        f"cannot take {FIRST_TEN}: ours already",
         "`layercake power cycle RANGE` starts a node anew",
     )
     assert {name: rack.node(name).care for name in LEFT} == before and not told(rack, "node.taken")
@@ -232,7 +230,7 @@ async def test_a_silent_node_is_released_by_somebody(rack: Rack) -> None:
 
 async def test_nodes_in_sync_are_not_treated(rack: Rack) -> None:
     assert await refused(rack.ops.care.release(ALL, "ann")) == (
-        f"cannot treat {TEN_LEFT}: in sync",
+        f"cannot treat {FIRST_TEN}: in sync",
         "`layercake power cycle RANGE` starts a node anew",
     )
     assert not rack.node("n0").care.released and not told(rack, "remedy.released")
@@ -256,8 +254,8 @@ async def test_an_outage_is_ended_by_somebody(rack: Rack) -> None:
     assert not rack.head.part(Guard).outages.whole
 
 
-async def test_why_a_node_is_left_alone_is_a_persons_word(rack: Rack) -> None:
-    """Also before it has asked for a step."""
+async def test_a_maintenance_is_the_reason_before_the_node_has_asked_for_a_step(rack: Rack) -> None:
+    """Of a node that is not as wanted."""
     guard, record = rack.head.part(Guard), rack.node("n0")
     goal = record.machine.goal
     away = replace(record.machine, state=record.planner.layout.pack({"power": "OFF"}))
@@ -270,4 +268,3 @@ async def test_why_a_node_is_left_alone_is_a_persons_word(rack: Rack) -> None:
     assert verdict is not None and verdict.text == "in maintenance by ann: new DIMM"
     record.care = msgspec.structs.replace(record.care, maintenance=None)
     assert guard.why(record) is None
-    await asyncio.sleep(0)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import subprocess
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -17,8 +15,8 @@ from layercake.features.guard.witness import Findings, Witnesses, neighbour
 from layercake.fleet.store import Record, Session
 from layercake.kraken.errors import Unreachable
 from tests.guard.conftest import Rack
+from tests.support.in_netns import in_new_netns
 
-CLONE_NEWNET = 0x40000000
 STATES = {
     "10.9.0.1": ("reachable", True),
     "10.9.0.2": ("delay", True),
@@ -32,23 +30,18 @@ STATES = {
 """What the kernel holds a neighbour for, and what that says."""
 
 
-def in_a_network_of_its_own(work: Callable[[], Any]) -> Any:
-    """Calls `work` in a thread that has a network namespace with one Ethernet link."""
-
-    def enter() -> Any:
-        if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "unshare")
-        for command in ("link add link0 type veth peer name link1", "link set link0 up"):
-            subprocess.run(["ip", *command.split()], check=True)
-        return work()
-
-    with ThreadPoolExecutor(1) as threads:
-        return threads.submit(enter).result()
+def neighbours() -> dict[str, bool | None]:
+    """What the kernel says of each, on a link of its own."""
+    for command in ("link add link0 type veth peer name link1", "link set link0 up"):
+        subprocess.run(["ip", *command.split()], check=True)
+    for slow in ("delay_first_probe_time", "ucast_solicit", "mcast_solicit"):
+        Path(f"/proc/sys/net/ipv4/neigh/link0/{slow}").write_text("600")
+    return {address: asked(address, state) for address, (state, _) in STATES.items()}
 
 
 def asked(address: str, state: str) -> bool | None:
-    """What the kernel says of a neighbour that it holds for such a one. It is told so just before:
-    it finds out itself whether one that it knows of is there."""
+    """What the kernel says of a neighbour that it takes to be in this state. It is told so just
+    before, as it finds out itself which of them are there, in its time."""
     if state:
         command = f"ip neigh replace {address} dev link0 nud {state}"
         if state not in ("failed", "incomplete"):
@@ -58,8 +51,7 @@ def asked(address: str, state: str) -> bool | None:
 
 
 def test_what_the_kernel_knows_of_a_neighbour_says_whether_it_lives() -> None:
-    said = in_a_network_of_its_own(lambda: {a: asked(a, state) for a, (state, _) in STATES.items()})
-    assert said == {address: lives for address, (_, lives) in STATES.items()}
+    assert in_new_netns(neighbours) == {address: lives for address, (_, lives) in STATES.items()}
 
 
 @pytest.mark.parametrize("printed", ["", "no JSON", "[]"])
@@ -153,7 +145,8 @@ async def test_an_agent_that_nobody_knows_how_to_reach_is_not_asked(
     rack: Rack, arp: list[str], missing: dict[str, Any]
 ) -> None:
     record = rack.node("n0")
-    record.session, record.api_port = Session(7, b"k" * 32, "boot-1", 0.0), 7000
+    record.session = Session(7, b"k" * 32, "boot-1", 0.0)
+    record.api_port = 7000
     record.address = ("127.0.0.1", 7)
     for name, value in missing.items():
         setattr(record, name, value)

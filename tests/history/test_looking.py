@@ -187,7 +187,7 @@ async def test_those_who_only_look_keep_nobody_waiting(site: Site) -> None:
         waiting = [asyncio.create_task(_answer(site, viewer)) for _ in range(VIEWING.waiting + 1)]
         async with asyncio.timeout(patience(60.0)):
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        assert "at it already" in done.pop().result()
+        assert "under way already" in done.pop().result()
         for path in paths:
             await site.ask("GET", f"/v1/inventory/{path}", admin)
         for one in waiting:

@@ -100,7 +100,9 @@ async def test_one_that_hangs_costs_a_bounded_queue_and_nobody_waits(
         found.hangs.set()
         await until(lambda: [r for r in found.records if r["text"] == "line 499"])
     assert [
-        r for r in found.records if r["text"].endswith("lines left out here: could not be sent")
+        r
+        for r in found.records
+        if r["text"].endswith("lines left out here, as they could not be sent")
     ]
 
 

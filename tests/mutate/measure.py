@@ -23,6 +23,7 @@ from tests.mutate.runner import (
     Calls,
     Plugin,
     Verdict,
+    allow,
     in_child,
     run_all,
     run_until_failure,
@@ -30,6 +31,8 @@ from tests.mutate.runner import (
 
 PYTEST = ("-q", "--no-header", "--no-summary", "-s", "-x", "-p", "no:cacheprovider", "-m", "not vm")
 BASELINE_S = 3600.0
+IMPORTS_S = 60.0
+"""What it may take to import and collect the tests of a part, before the first of them runs."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,7 @@ def try_one(root: Path, part: Part, place: str) -> int:
     mutant = next(m for m in found if (m.site, m.way) == (int(site), int(way)))
     baseline = Baseline.load(Path(baseline_file))
     Finder(root, mutant).install()
+    allow(IMPORTS_S)
     killer = ["does not import"]
 
     def loop(items: list[pytest.Item], session: pytest.Session) -> None:

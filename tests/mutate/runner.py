@@ -147,14 +147,14 @@ def run_until_failure(session: pytest.Session, items: list[pytest.Item], baselin
     """Runs tests up to the first that fails; its name, or nothing. One that takes many times as
     long as without the mutant ends the process: it would never end."""
     for item, following in zip(items, [*items[1:], None], strict=True):
-        _allow(4 * baseline.tests[item.nodeid].cpu_s + FIXTURES_S)
+        allow(4 * baseline.tests[item.nodeid].cpu_s + FIXTURES_S)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if session.testsfailed:
             return item.nodeid
     return ""
 
 
-def _allow(cpu_s: float) -> None:
+def allow(cpu_s: float) -> None:
     """This process may use so many more seconds of CPU."""
     most = resource.getrlimit(resource.RLIMIT_CPU)[1]
     until = int(time.process_time() + cpu_s) + 1

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pytest
+from patience import patience
 
 from layercake.features.guard.guard import Guard
 from layercake.features.releases.manager import ReleaseManager
@@ -42,13 +43,16 @@ class Machine:
     """The machine n0 with what the head does to it: manager.NodeActions."""
 
     def __init__(self, world: World) -> None:
-        self.world, self.boots = world, 1
+        self.world = world
+        self.boots = 1
         self.done: list[str] = []
         self.erased: dict[str, Any] = {"state": "done", "disks": [DISK], "left": []}
         self.known: Collection[str] = ("S1",)
         self.accepted_by = "ann"
-        self.has_tpm, self.silent = True, 0
-        self.left, self.grows = "", False
+        self.has_tpm = True
+        self.silent = 0
+        self.left = ""
+        self.grows = False
         self.keeps: Callable[[str], None] = lambda step: None
         self.speaks: Witness = "bmc"
 
@@ -118,13 +122,12 @@ class Site:
     """A head with n0 up and at work, and a keeper of releases over it."""
 
     def __init__(self, world: World) -> None:
-        self.world, self.machine = world, Machine(world)
+        self.world = world
+        self.machine = Machine(world)
         self.keeper = self.made()
         record = world.node("n0")
-        record.wanted, record.node = (
-            (IMAGE,),
-            dataclasses.replace(record.node, images=(IMAGE.name,)),
-        )
+        record.wanted = (IMAGE,)
+        record.node = dataclasses.replace(record.node, images=(IMAGE.name,))
         self.machine.boot()
         self.machine.finds(image="ACTIVE")
 
@@ -153,7 +156,7 @@ class Site:
         return self.world.node("n0")
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60.0)):
             while not holds():
                 self.keeper.advance()
                 await asyncio.sleep(0)

@@ -279,7 +279,7 @@ async def test_disks_that_nobody_but_the_node_has_reported_do_not_hold_it_for_ev
     done = await site.ended()
     assert done["state"] == "done"
     detail = next(step["detail"] for step in done["steps"] if step["name"] == "erase")
-    assert "1 disk; not there of what it reported before: FAKE-000, FAKE-001" in detail
+    assert "1 disk; 200 disks missing that it reported before: FAKE-000, FAKE-001" in detail
     assert "`layercake machine accept n0`" in detail
 
 

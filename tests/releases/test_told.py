@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from patience import patience
 
 from layercake.features.releases.table import KEPT
 from layercake.fleet.guard_state import GuardState
@@ -140,8 +141,12 @@ async def test_a_machine_that_is_released_is_ours(site: Site) -> None:
 async def test_one_that_is_off_may_be_started(site: Site) -> None:
     site.machine.finds(power="OFF")
     site.record.care = GuardState()
-    starts = []
-    site.machine.push = lambda record: starts.append(record.care.released)  # type: ignore[method-assign]
+    starts: list[bool] = []
+
+    def push(record: Any) -> None:
+        starts.append(record.care.released)
+
+    site.machine.push = push  # type: ignore[method-assign]
     site.keeper = site.made()
     await begun(site)
     assert starts == [True] and site.record.care.ours
@@ -302,13 +307,15 @@ async def test_one_that_cannot_go_on_waits_and_says_why(
 
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
+        await asyncio.sleep(0)
 
     monkeypatch.setattr(site, "sleep", sleep)
     site.keeper = site.made()
     await begun(site)
     task = await next_task(site)
     site.keeper.kept.node_removed(site.record.node.id)
-    await task
+    async with asyncio.timeout(patience(60.0)):
+        await task
     assert "the release of n0 waits: cannot find a release of n0" in [
         r.getMessage() for r in caplog.records
     ]

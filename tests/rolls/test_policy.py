@@ -262,7 +262,7 @@ async def test_a_systemd_image_is_proven_by_its_health_and_not_by_running(site: 
         ("UNKNOWN", "ON", "off", False),
     ],
 )
-async def test_what_may_be_interrupted(
+async def test_which_nodes_count_as_running(
     site: Site, run: str, power: str, state: str, may: bool
 ) -> None:
     record = site.world.node("n0")
@@ -276,7 +276,7 @@ async def test_what_may_be_interrupted(
     assert not runs(record)
 
 
-def test_an_amount_that_is_none_is_called_by_its_name() -> None:
+def test_a_bad_amount_names_its_setting() -> None:
     (found,) = load(inventory(1, "one")).nodes.values()
     with pytest.raises(InputError) as caught:
         plan_for(found, RollSettings(batch="many"))

@@ -1,4 +1,4 @@
-"""Runs a coroutine in a network namespace: in a thread of its own, since a thread can be in another
+"""Runs code in a network namespace: in a thread of its own, since a thread can be in another
 namespace than its process."""
 
 from __future__ import annotations
@@ -29,6 +29,19 @@ def in_netns(namespace: str, body: Callable[[], Coroutine[Any, Any, Result]]) ->
         finally:
             os.close(handle)
         return asyncio.run(body())
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(inside).result()
+
+
+def in_new_netns(body: Callable[[], Result]) -> Result:
+    """The result of `body()` inside a namespace of its own, which ends with it; it has nothing but
+    a loopback that is down. What it raises comes through."""
+
+    def inside() -> Result:
+        if _LIBC.unshare(_CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "unshare")
+        return body()
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(inside).result()

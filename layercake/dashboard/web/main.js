@@ -10,7 +10,7 @@ import { node } from "./node.js";
 import { rack } from "./rack.js";
 import { roll, rolls } from "./rolls.js";
 import { begin } from "./signin.js";
-import { age, clock, fold, tick } from "./words.js";
+import { age, clock, counted, fold, tick } from "./words.js";
 import { alarms, wrong } from "./wrong.js";
 
 /** What views get: who is signed in, the events, the nodes, and where to say what went wrong. */
@@ -89,9 +89,9 @@ export class App {
   /** @param {any} one */
   endOutage(one) {
     ask({
-      title: `End the outage of ${one.where}?`, act: `Start ${one.silent} nodes anew`, danger: true,
+      title: `End the outage of ${one.where}?`, act: `Start ${counted(one.silent, "node")} anew`, danger: true,
       body: [h("p", {}, h("strong", { class: "target" }, fold(one.nodes))),
-        h("p", {}, `${one.silent} silent nodes are started anew, some at a time, whether they run something or not.`)],
+        h("p", {}, `Whatever may run there: ${counted(one.silent, "silent node")} to be started anew, some at a time.`)],
       work: async () => {
         await api.post("/v1/guard/outage", { domain: one.domain });
         return "The outage is ended.";

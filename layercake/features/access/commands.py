@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from layercake.base.files import write_atomic
+from layercake.base.text import count_of
 from layercake.client.command import Answer, App, command, yes_option
 from layercake.client.http import path_segment
 from layercake.client.output import Column, Output, format_time, parse_duration
@@ -232,7 +233,7 @@ def _export(app: App, start: int, file: Path) -> Answer:
         ) from None
     except OSError as error:
         raise OperationFailed(f"cannot write {file}: {error.strerror}") from None
-    return Answer({"file": str(file), "records": count}, f"{file}: {count} records")
+    return Answer({"file": str(file), "records": count}, f"{file}: {count_of(count, 'record')}")
 
 
 def _records(app: App, start: int) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,6 @@ import tty
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from layercake.base.text import count_of
 from layercake.client.output import clean
 from layercake.client.websocket import WebSocket
 
@@ -154,5 +153,7 @@ def how_text(how: Mapping[str, Any], writing: bool) -> str:
         who += ", ctrl-] t takes it"
     state = how["state"] + (f" ({how['why']})" if how["why"] else "")
     return f"{state}; {who}; " + (
-        f"read by {count_of(others, 'other')}" if others > 0 else "nobody else reads"
+        "nobody else reads"
+        if others < 1
+        else f"{others} {'other reads' if others == 1 else 'others read'}"
     )

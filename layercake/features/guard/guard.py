@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from layercake.base.clock import Clock
-from layercake.base.text import count_of, first_few
+from layercake.base.text import first_few
 from layercake.features.guard.members import Members
 from layercake.features.guard.outage import Outages, Whole, when
 from layercake.features.guard.settings import GuardSettings
@@ -320,7 +320,7 @@ class Guard:
             record.node.domains, remedy=record.care.up, now=now, network=record.node.network
         )
         if not full and self._queue and not self._admitting:
-            full = f"it waits for a slot behind {count_of(len(self._queue), 'node')}"
+            full = "it waits for its turn to boot"
         return Verdict(Why.QUEUE, full) if full else None
 
     # -- who is next

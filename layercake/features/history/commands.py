@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from layercake.base.text import count_of
 from layercake.client.command import FAILED, OK, Answer, App, command, yes_option
 from layercake.client.http import path_segment
 from layercake.client.output import YELLOW, Column, Output, format_time
@@ -240,7 +241,7 @@ def revert(
         _show_revert(app.out, planned, at_once)
     if planned["moved"] and not (keep or take_back):
         raise Refused(
-            f"cannot revert {revision}: {len(planned['moved'])} values have moved on since",
+            f"cannot revert {revision}: it meets {count_of(len(planned['moved']), 'newer value')}",
             hint="say --keep to leave these as they are, or --take-back to take them back too",
         )
     agreement = Agreement(allow_remove, take_back, at_once, confirm_secrets, yes, reason)

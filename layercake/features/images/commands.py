@@ -445,4 +445,4 @@ def drop(app: App, nodes: str, yes: bool) -> Answer:
     one loses its images."""
     app.must_confirm(f"Have {nodes} booted since their keys were made anew?", yes)
     answer = app.head.post("/v1/images/keys", {"range": nodes, "drop_old": True}, timeout=LONG_S)
-    return Answer(answer, f"{len(answer['dropped'])} old keys were ended")
+    return Answer(answer, f"ended {count_of(len(answer['dropped']), 'old key')}")

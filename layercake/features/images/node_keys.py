@@ -72,8 +72,8 @@ class NodeKeyring:
                 self._store.mark(record)
                 self._sync.push(record)
         if made:
-            what = "new keys" if anew else "keys of their own"
-            text = f"{what} for the image store, of {count_of(len(made), 'node')}"
+            what = "new keys" if anew else "keys"
+            text = f"{what} for the image store were made for {count_of(len(made), 'node')}"
             self._store.event(None, events.IMAGE_KEYS, text)
         return made
 
@@ -87,6 +87,6 @@ class NodeKeyring:
             self._store.event(
                 None,
                 events.IMAGE_KEYS,
-                f"{len(dropped)} old keys of nodes for the image store were taken away",
+                f"old keys for the image store taken away from {count_of(len(dropped), 'node')}",
             )
         return dropped

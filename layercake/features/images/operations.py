@@ -13,6 +13,7 @@ from imageapi.build.compare import COMPARING, compare, describe
 from imageapi.spec.container import ContainerSpec
 from imageapi.store.store import Image, ImageStore, Version, container_spec
 from layercake.api.caller import said_by
+from layercake.base.text import count_of
 from layercake.features.images.node_keys import NodeKeyring
 from layercake.features.rolls.manager import Rolls
 from layercake.fleet import events
@@ -145,7 +146,7 @@ class Images:
             self._store.event(
                 None,
                 events.IMAGE_PRUNED,
-                f"{len(gone)} unused contents were deleted by {said_by(by)}",
+                f"{said_by(by)} has deleted {count_of(len(gone), 'unused content')}",
                 data={"digests": gone[:100]},
             )
         return gone

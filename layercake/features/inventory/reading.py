@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from layercake.base.text import count_of
 from layercake.inventory.load import load
 from layercake.inventory.problems import InventoryErrors, Problem
 from layercake.inventory.schema import EntryCache, Node, mark_of
@@ -160,7 +161,9 @@ def first_of(problems: tuple[Problem, ...]) -> list[Problem]:
         last = problems[MISTAKES]
         more = len(problems) - MISTAKES
         first.append(
-            Problem(last.file, last.line, last.column, f"{more} more mistakes from here on")
+            Problem(
+                last.file, last.line, last.column, f"{count_of(more, 'more mistake')} from here on"
+            )
         )
     return first
 

@@ -128,7 +128,7 @@ class Sender:
                     Entry(
                         self._batch[0].at if self._batch else time.time(),
                         4,
-                        f"{count_of(left_out, 'line')} left out here: could not be sent",
+                        f"{count_of(left_out, 'line')} left out here, as they could not be sent",
                     ),
                 )
         try:

@@ -177,7 +177,9 @@ class Followers:
         more = len(found) - MOST
         self._say(
             "most",
-            f"{more} containers and consoles beyond {MOST} are not followed" if more > 0 else "",
+            f"not followed, beyond {MOST}: {more} of the containers and consoles"
+            if more > 0
+            else "",
         )
         return kept
 

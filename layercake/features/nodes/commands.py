@@ -1,5 +1,4 @@
-"""`layercake node`: list, show, explain, clear, up, off, set, rename; logs, exec, copy, release,
-compare and hardware are elsewhere."""
+"""`layercake node`: list, show, explain, clear, up, off, set, rename; the others are elsewhere."""
 
 from __future__ import annotations
 
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from layercake.base.text import count_of
 from layercake.client.columns import (
     column_of,
     fields_by_name,
@@ -154,9 +154,9 @@ def _nothing(app: App, nodes: str, where: str, search: str) -> str:
     total = app.head.get("/v1/status")["nodes"]["total"]
     if not total:
         return "no nodes; `layercake apply FILE` brings some"
-    which = f"the nodes of {nodes}" if nodes else f"all {total} nodes"
+    which = f"the nodes of {nodes}" if nodes else count_of(total, "node")
     asked = " and ".join(filter(None, (where, f"has {search!r} in it" if search else "")))
-    return f"of {which}, none is so: {asked}" if asked else f"{nodes} names none of {total} nodes"
+    return f"of {which}, none is so: {asked}" if asked else f"{nodes} names none of {which}"
 
 
 @command(node)

@@ -94,7 +94,7 @@ def lines(found: Sequence[Alert], head: str, left_out: int) -> list[str]:
     for number, alert in enumerate(found):
         left -= len(alert.line) + 1
         if left < 0:
-            shown.append(f"{len(found) - number} more alerts: layercake events")
+            shown.append(f"{count_of(len(found) - number, 'more alert')}: layercake events")
             break
         shown.append(alert.line)
     return [*shown, *([f"{count_of(left_out, 'event')} left out"] if left_out else [])]

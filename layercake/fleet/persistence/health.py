@@ -9,7 +9,6 @@ from typing import Any
 
 from layercake.base.clock import Clock
 from layercake.base.tally import Change, Condition
-from layercake.base.text import count_of
 from layercake.fleet import events
 from layercake.fleet.store import Store
 
@@ -109,7 +108,7 @@ class Health:
         elif change is Change.CLEARED:
             lost = store.lost_events
             store.lost_events = 0
-            text = f"; without {count_of(lost, 'event')} of the meantime" if lost else ""
+            text = f"; events lost meanwhile: {lost}" if lost else ""
             store.event(
                 None,
                 events.DATABASE_WELL,

@@ -157,7 +157,8 @@ def _blocked(
 ) -> Iterator[str]:
     if node.quarantine is not None:
         q = node.quarantine
-        after = f" after attempt {q.attempts} at {q.mutation}" if q.mutation else ""
+        tried = "1 attempt" if q.attempts == 1 else f"{q.attempts} attempts"
+        after = f" after {tried} at {q.mutation}" if q.mutation else ""
         yield f"in quarantine{after}: {q.reason} (hint: {CLEAR_HINT})"
     if chain is None:
         yield from _why_no_chain(planner, node.state, node.goal)

@@ -105,7 +105,8 @@ def _miscounted(layout: Layout, disks: tuple[Disk, ...]) -> Verdict | None:
     if not right:
         seen = f": {', '.join(disk.shown for disk in disks)}" if disks else ""
         meant = f", not {layout.count}" if layout.count else ""
-        why = f"it matches {count_of(len(disks), 'disk')}{meant}{seen}"
+        found = count_of(len(disks), "disk") if layout.count else "no disk"
+        why = f"it matches {found}{meant}{seen}"
         return Verdict(layout, ERROR, why, disks, few=len(disks) < (layout.count or 1))
     if layout.raid and len(disks) < 2:
         return Verdict(layout, ERROR, f"a RAID needs two disks, {disks[0].shown} is alone", disks)
@@ -126,7 +127,8 @@ def _judge_kept_layout(layout: Layout, own: tuple[Disk, ...], disks: tuple[Disk,
         return Verdict(
             layout,
             ERROR,
-            f"{count_of(len(own), 'disk')} with it, not {count}: {', '.join(d.shown for d in own)}",
+            f"it is on {count_of(len(own), 'disk')}, not {count}: "
+            f"{', '.join(d.shown for d in own)}",
             own,
         )
     if missing and not (layout.raid in ("1", "10") and len(own) >= (count + 1) // 2):

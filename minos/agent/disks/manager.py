@@ -355,7 +355,7 @@ class DiskManager:
             return replace(
                 one,
                 why=f"it runs without {one.missing} of its {one.missing + len(one.disks)} disks"
-                + (f"; {len(one.spare)} take their places" if one.spare else ""),
+                + (f"; spares in their places: {len(one.spare)}" if one.spare else ""),
             )
         return one
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from layercake.base.text import count_of
 from minos.agent.head_link.outbox import EventSink
 from minos.agent.network.views import UP, View, differences
 from minos.events import LEG_DOWN, LEG_UP, NETWORK, NETWORK_CHANGED, NETWORK_FAILED
@@ -84,7 +85,7 @@ class InterfaceReporter:
             if not self._late:
                 self._told = shown
                 self._told_at = self._clock()
-                self._event(NETWORK, f"{len(shown)} interfaces", interfaces=shown)
+                self._event(NETWORK, count_of(len(shown), "interface"), interfaces=shown)
         return before != self._last or legs != self.legs
 
     def _tell_changes(self) -> None:

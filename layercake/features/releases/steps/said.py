@@ -139,7 +139,9 @@ def proven(said: Erasing, known: Collection[str], reported: Collection[str], nod
             erased,
             left,
         )
-    lacks = f"not there of what it reported before: {first_few(untold, 5)}"
+    lacks = (
+        f"{count_of(len(untold), 'disk')} missing that it reported before: {first_few(untold, 5)}"
+    )
     return Ended(
         detail=count_of(len(erased), "disk")
         + (f", {len(left)} left" if left else "")
