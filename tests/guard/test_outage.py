@@ -212,3 +212,22 @@ def test_what_a_person_ends_is_over_for_whoever_was_told_of_a_part_of_it() -> No
     site.silent[SITE] = site.silent["left"]
     site.pass_time(GATHER_S)
     assert site.told[3:] == [("left", False)], "they were back, and are gone again"
+
+
+def test_outages_are_shown_to_a_tenth_of_a_second_and_of_the_nodes_that_may_be_seen() -> None:
+    site = Dark()
+    site.pass_time(0.26)
+    names = {"l0": "n0", "r3": "n3"}
+    (view,) = site.outages.view(names, some=False)
+    assert view == {
+        "domain": "",
+        "where": "the site",
+        "domains": ["left", "right"],
+        "seconds": 20.3,
+        "silent": 8,
+        "members": 20,
+        "nodes": ["n0", "n3"],
+    }
+    assert site.outages.view({"x": "n9"}, some=True) == []
+    (view,) = site.outages.view({"l0": "n0"}, some=True)
+    assert (view["domains"], view["nodes"], view["silent"]) == ([], ["n0"], 8)

@@ -45,8 +45,8 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 HIDDEN = frozenset(["doc", "description", "summary", "help", "title"])
 """Arguments whose texts are only in the reference, which tests/docs compares with the code."""
-WIRING = frozenset(["feature.py", "routes.py", "commands.py", "answers.py"])
-"""Of a feature: tables, which other tests compare with what is served."""
+WIRING = frozenset(["feature.py", "routes.py", "commands.py", "answers.py", "events.py"])
+"""Of a feature: tables, which other tests compare with what is served, and with the reference."""
 WIDE = 200
 NAMES = frozenset(["__all__", "__slots__"])
 
