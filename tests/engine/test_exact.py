@@ -4,6 +4,7 @@ remembered of a node when it is well."""
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -19,14 +20,16 @@ from layercake.kraken.converge import (
     Completed,
     DesiredChanged,
     Discovered,
+    Failed,
     NoChain,
     NodeState,
     Permitted,
     Quarantine,
     Start,
     Tick,
+    Unquarantined,
 )
-from layercake.kraken.errors import DeclarationError, GraphTooLarge
+from layercake.kraken.errors import DeclarationError, GraphTooLarge, LayercakeError, Stalled
 from layercake.kraken.facts import Active
 from layercake.kraken.graph import check
 from layercake.kraken.mutation import Mutation, Where, declare
@@ -364,3 +367,83 @@ def test_times_and_words_are_those_of_the_node_that_goes_the_way(planner: Planne
         assert m.node.active == Active("power-on", 1, m.now, m.now + 50.0, True)
         assert m.node.rounds == {"power-discover": 1}
     assert ROUNDS_LIMIT > 1
+
+
+def test_a_declaration_says_no_more_than_it_is_told() -> None:
+    plain = declare("look", changes={"lamp": ("UNKNOWN", "OFF")})
+    bare = Mutation("look", plain.changes, {}, {}, {}, Where.HEAD, 10.0, None, 1, 3)
+    for mutation in (plain, bare):
+        assert not mutation.joins and not mutation.guarded
+        assert (mutation.doc, mutation.person, mutation.stall) == ("", "", 0.0)
+        assert mutation.handler is None and mutation.on_timeout is None
+    assert (plain.timeout, plain.cost, plain.retries, plain.where) == (10.0, 1, 3, Where.HEAD)
+    assert LAMP.doc == ""
+    assert Layout([LAMP]).to_wire() == [("lamp", ["UNKNOWN", "OFF", "ON"])]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "peek"},
+        {"changes": {"lamp": ("UNKNOWN", "ON")}},
+        {"requires": {"door": ("SHUT",)}},
+        {"excludes": {"door": ("SHUT",)}},
+        {"where": Where.NODE},
+        {"timeout": 11.0},
+        {"on_timeout": ("lamp", "ON")},
+        {"cost": 2},
+        {"retries": 4},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_graph_is_known_by_all_that_its_mutations_say(changes: dict[str, Any]) -> None:
+    def fingerprint(look: Mutation) -> str:
+        return Planner([look, SWITCH, PEEP], [LAMP, DOOR]).graph.fingerprint()
+
+    assert len(fingerprint(LOOK)) == 32
+    assert fingerprint(LOOK) == fingerprint(dataclasses.replace(LOOK, doc="shown nowhere"))
+    assert fingerprint(LOOK) != fingerprint(dataclasses.replace(LOOK, **changes))
+
+
+def test_two_mutations_that_do_the_same_are_refused() -> None:
+    with pytest.raises(DeclarationError) as caught:
+        check([LOOK, dataclasses.replace(LOOK, name="peek")], Layout([LAMP]))
+    assert caught.value.message == (
+        "cannot use mutations look and peek: they make the same changes under the same conditions"
+    )
+    assert caught.value.hint == (
+        "the engine could not tell which to start; give them different requirements or traits"
+    )
+
+
+def test_an_assumption_that_evidence_agrees_with_stays(planner: Planner) -> None:
+    layout = planner.layout
+    power = layout.mask("power")
+    for assumed, stays in (("ON", "ON"), ("HANG", "UNKNOWN")):
+        state, left = planner.observe(layout.pack({"power": assumed}), {"run": "SYNC"}, power)
+        assert layout.get(state, "power") == stays
+        assert left == (power if assumed == stays else 0)
+
+
+def test_a_quarantine_ends_with_the_mutation_that_it_is_for(planner: Planner) -> None:
+    m = Machine(planner, production.up(planner), power="OFF")
+    m.node = dataclasses.replace(m.node, quarantine=Quarantine("of-yore", "it broke", 0.0, 5))
+    effects = m.post(Discovered({"power": "OFF"}, "the BMC says so"))
+    assert effects[0] == Unquarantined("of-yore is no longer among the mutations")
+    assert m.node.quarantine is None
+
+
+def test_what_failed_in_an_outage_is_counted_under_a_name_of_its_own(planner: Planner) -> None:
+    m = Machine(planner, production.up(planner), power="OFF")
+    m.post(Tick())
+    assert m.node.active is not None
+    failed = Failed(m.node.active.mutation, m.node.active.attempt, "no answer")
+    node, _ = converge.step(planner, m.actor, m.node, failed, m.now, lambda: 0.5, spared=True)
+    assert node.attempts == {"spared power-on": 1}
+
+
+def test_errors_are_read_with_their_hints() -> None:
+    assert str(LayercakeError("cannot X: why", hint="do Y")) == "cannot X: why (hint: do Y)"
+    assert str(LayercakeError("cannot X: why")) == "cannot X: why"
+    stalled = Stalled("cannot X: it does not get on", after="Z")
+    assert (stalled.hint, stalled.after) == ("", "Z")

@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layercake.kraken.errors import WireError
-from layercake.kraken.wire import TO_NODE, bearer, check_bearer, peek_bearer
+from layercake.kraken.wire import (
+    EPOCH_HEADER,
+    MOST_EPOCHS,
+    TO_NODE,
+    bearer,
+    check_bearer,
+    datagram_epoch,
+    first_revision,
+    heads_epoch,
+    peek_bearer,
+)
 
 KEY = bytes(range(32))
 NODE = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
@@ -86,3 +96,20 @@ def test_what_a_session_may_be_is_said_before_its_key_is_looked_up() -> None:
     assert caught.value.message == (
         "cannot read credential: it is not of the form NODE.SESSION.TAG"
     )
+
+
+def test_a_key_that_proves_nothing_makes_no_credential() -> None:
+    with pytest.raises(WireError, match="the key has 15 bytes, at least 16 are needed"):
+        bearer(b"k" * 15, NODE.bytes, 5)
+
+
+def test_what_heads_and_nodes_of_other_versions_go_by() -> None:
+    assert (EPOCH_HEADER, MOST_EPOCHS) == ("Layercake-Epoch", 2**31 - 1)
+    assert datagram_epoch(1, 0) == 2**63 + 2**32
+    assert datagram_epoch(MOST_EPOCHS, 2**32 - 1) == 2**64 - 1
+    assert datagram_epoch(0, 2**64 - 1) == 2**63 - 1
+    for epoch in (-1, MOST_EPOCHS + 1):
+        with pytest.raises(WireError):
+            datagram_epoch(epoch, 0)
+    assert heads_epoch(2**64 - 1) == MOST_EPOCHS and heads_epoch(2**63 - 1) == 0
+    assert first_revision(datagram_epoch(3, 9)) == 3 * 2**20
