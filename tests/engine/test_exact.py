@@ -447,3 +447,24 @@ def test_errors_are_read_with_their_hints() -> None:
     assert str(LayercakeError("cannot X: why")) == "cannot X: why"
     stalled = Stalled("cannot X: it does not get on", after="Z")
     assert (stalled.hint, stalled.after) == ("", "Z")
+
+
+def test_a_mutation_that_goes_nowhere_is_refused() -> None:
+    with pytest.raises(DeclarationError) as caught:
+        declare("stay", changes={"lamp": ("ON", "ON")})
+    assert caught.value.message == "cannot declare mutation stay: lamp goes from ON to itself"
+    with pytest.raises(DeclarationError) as caught:
+        declare("idle", changes={})
+    assert caught.value.message == "cannot declare mutation idle: it changes nothing"
+
+
+def test_a_node_that_does_not_stay_as_it_should_is_given_up(planner: Planner) -> None:
+    m = Machine(planner, production.up(planner))
+    for _ in range(ROUNDS_LIMIT + 1):
+        m.discover(power="OFF")
+        m.discover(power="ON")
+    assert m.node.quarantine is not None
+    assert m.node.quarantine.reason == (
+        f"{m.node.quarantine.mutation} succeeded {ROUNDS_LIMIT} times and the node does not stay "
+        "as it should"
+    )

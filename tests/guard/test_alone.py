@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -13,9 +13,10 @@ import pytest
 from layercake.features.guard import guard as guarding
 from layercake.features.guard.guard import WRITTEN_S, Guard
 from layercake.features.guard.settings import GuardSettings
+from layercake.features.guard.verdict import kept_by
 from layercake.features.guard.witness import Findings, Witnesses
 from layercake.fleet.engine import Engine
-from layercake.fleet.guard_state import GuardState, Order, Stop, Why
+from layercake.fleet.guard_state import GuardState, Order, Stop, Verdict, Why
 from layercake.fleet.store import Hold, Record, Session, Store
 from layercake.fleet.wishes import Wishes
 from layercake.inventory.schema import Node
@@ -739,3 +740,43 @@ def test_a_site_that_is_well_shows_nothing(alone: Alone) -> None:
         "silent": 0,
         "boots": {"booting": 0, "waiting": 0, "usual_s": None, "left_s": None},
     }
+
+
+# -- by whose word a node is left as it is
+
+
+@pytest.mark.parametrize(
+    ("care", "state", "site", "why"),
+    [
+        ({}, "up", False, None),
+        ({"freeze": STOP}, "up", False, Why.FROZEN),
+        ({}, "up", True, Why.FROZEN),
+        ({"freeze": STOP}, "off", False, Why.FROZEN),
+        ({"freeze": STOP, "maintenance": STOP}, "up", False, Why.FROZEN),
+        ({"maintenance": STOP}, "up", False, Why.MAINTENANCE),
+        ({"maintenance": STOP}, "off", False, None),
+        ({"maintenance": STOP, "released": True}, "up", False, None),
+    ],
+)
+@pytest.mark.parametrize("as_wanted", [False, True])
+def test_by_whose_word_a_node_is_left_as_it_is(
+    alone: Alone, care: dict[str, Any], state: str, site: bool, why: Why | None, as_wanted: bool
+) -> None:
+    record = alone.add("n0", GuardState(**care), power="ON" if state == "off" else "OFF")
+    record.node = replace(record.node, state=state)
+    goal = production.off(PLANNER) if state == "off" else production.up(PLANNER)
+    record.machine = NodeState(goal.value if as_wanted else record.machine.state, goal)
+    assert goal.met(record.machine.state) is as_wanted
+    assert kept_by(record, STOP if site else None) is (None if as_wanted else why)
+
+
+def test_an_outage_is_the_reason_unless_the_node_may_be_treated(alone: Alone) -> None:
+    record = alone.add("n0", power="ON")
+    held = Verdict(Why.OUTAGE, "an outage of the site")
+    alone.guard.outages.holds = {"id-n0": held}
+    assert alone.guard.why(record) is held
+    record.care = msgspec.structs.replace(IN_SYNC, released=True)
+    assert alone.guard.why(record) is None
+    record.care = IN_SYNC
+    alone.guard.lost(record, firmware=True)
+    assert alone.guard.why(record) is None

@@ -268,3 +268,12 @@ async def test_a_maintenance_is_the_reason_before_the_node_has_asked_for_a_step(
     assert verdict is not None and verdict.text == "in maintenance by ann: new DIMM"
     record.care = msgspec.structs.replace(record.care, maintenance=None)
     assert guard.why(record) is None
+
+
+async def test_a_freeze_that_was_ended_is_over_for_the_next_head_too(rack: Rack) -> None:
+    await rack.ops.care.freeze("", "the auditors", "ann")
+    await rack.restart()
+    assert stopped(rack.head.part(Guard).freeze) == ("the auditors", "ann")
+    await rack.ops.care.thaw("", "ann")
+    await rack.restart()
+    assert rack.head.part(Guard).freeze is None
