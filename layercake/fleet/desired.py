@@ -211,9 +211,12 @@ class DesiredState:
 
     def _follow(self, record: Record, order: Order | None) -> None:
         """What was ordered of a node's power may have ended, or begun, while a draft was made and
-        written."""
+        written; so may its power have gone, and nothing more is seen of that."""
         if record.care.order != order:
             self.again(record)
+        ordered_off = record.care.order is not None and record.value("power") == "OFF"
+        if ordered_off and (gate := self._engine.gate()) is not None:
+            gate.changed(record)
 
     def stage(
         self, transaction: Transaction, record: Record, images: tuple[WantedImage, ...]

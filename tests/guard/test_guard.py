@@ -16,7 +16,7 @@ from layercake.features.nodes.causes import CauseFinder
 from layercake.features.nodes.explain import explain_view
 from layercake.features.nodes.views import Status, status_of
 from layercake.features.status.views import Observed, head_status
-from layercake.fleet.guard_state import GuardState
+from layercake.fleet.guard_state import GuardState, Order
 from layercake.kraken.converge import Discovered, Failed
 from layercake.kraken.errors import InputError, NotFound, Refused
 from tests.guard.conftest import LEFT, RACK, RIGHT, Rack
@@ -344,6 +344,19 @@ async def test_a_disk_that_takes_nothing_leaves_no_node_off(rack: Rack) -> None:
     assert rack.started("power-on") == []
     rack.pass_time(2, *LEFT[1:], *RIGHT)
     assert rack.started("power-on") == ["n0 power-on"]
+
+
+async def test_a_cycle_of_a_node_that_goes_off_before_it_is_written_is_done(rack: Rack) -> None:
+    """Nothing more is seen of its power: it would stay off for ever, with the order."""
+    record = rack.node("n0")
+    order = Order("cycle", force=True, by="ann", at=rack.clock())
+    async with rack.head.desire.transaction() as transaction:
+        rack.head.kernel.orders.give(transaction, record, order)
+        rack.sees_power("n0", "OFF")
+    assert record.care.order is None and record.meant == "up"
+    assert rack.told("power.cycled") == ["is off, and is started again"]
+    rack.pass_time(WRITTEN_S + 1, *LEFT[1:], *RIGHT)
+    assert rack.started()[-1] == "n0 power-on" and "n0 power-off" not in rack.started()
 
 
 async def test_a_person_may_cycle_a_node_in_maintenance(rack: Rack) -> None:
