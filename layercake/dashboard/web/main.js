@@ -91,7 +91,7 @@ export class App {
     ask({
       title: `End the outage of ${one.where}?`, act: `Start ${counted(one.silent, "node")} anew`, danger: true,
       body: [h("p", {}, h("strong", { class: "target" }, fold(one.nodes))),
-        h("p", {}, `Whatever may run there: ${counted(one.silent, "silent node")} to be started anew, some at a time.`)],
+        h("p", {}, `This starts ${counted(one.silent, "silent node")} anew, some at a time, whatever may run there.`)],
       work: async () => {
         await api.post("/v1/guard/outage", { domain: one.domain });
         return "The outage is ended.";

@@ -46,8 +46,7 @@ from layercake.kraken.errors import Refused
 if TYPE_CHECKING:
     from layercake.client.saving.files import EntryFile
 
-_ONE = re.compile(r"[A-Za-z0-9._-]+")
-"""The name of one node, and no range."""
+_ONE = re.compile(r"[A-Za-z0-9._-]+")  # the name of one node, and no range
 _CONTAINERS = (
     Column("CONTAINER"),
     Column("DIGEST"),
@@ -154,9 +153,10 @@ def _nothing(app: App, nodes: str, where: str, search: str) -> str:
     total = app.head.get("/v1/status")["nodes"]["total"]
     if not total:
         return "no nodes; `layercake apply FILE` brings some"
-    which = f"the nodes of {nodes}" if nodes else count_of(total, "node")
+    known = count_of(total, "node")
+    which = f"the nodes of {nodes}" if nodes else known
     asked = " and ".join(filter(None, (where, f"has {search!r} in it" if search else "")))
-    return f"of {which}, none is so: {asked}" if asked else f"{nodes} names none of {which}"
+    return f"of {which}, none is so: {asked}" if asked else f"{nodes} names none of {known}"
 
 
 @command(node)
