@@ -74,7 +74,7 @@ class Fleet:
                 self._at = self._at % (len(self._names) - 1) + 1  # the first is looked at
                 if self._at == 1:
                     self._busy = not self._busy
-                self.say(self._names[self._at], busy="FREE" if self._busy else "BUSY")
+                self.say(self._names[self._at], busy="BUSY" if self._busy else "FREE")
             due += STEP_S
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
 
