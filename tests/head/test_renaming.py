@@ -153,7 +153,7 @@ BAD: list[tuple[str, str, type[LayercakeError], str]] = [
     ("n1", "@all", InputError, "a group has no place here"),
     ("n1", "x[1-99999999]", InputError, "."),
     ("n[1-4]", "x[1-3]", InputError, "rename 4 nodes: x.1-3. is 3 names"),
-    ("n[1-2]", "x1", InputError, "is 1 names"),
+    ("n[1-2]", "x1", InputError, "is 1 name "),
     ("nobody", "x1", LayercakeError, "nobody"),
 ]
 

@@ -174,7 +174,7 @@ async def test_what_is_refused_for_good_is_given_up_and_told_once(
     said = {e.kind: e.text for e in world.head.store.events if e.kind.startswith("webhook.")}
     assert kinds_of(world) == ["webhook.refused", "webhook.well"]
     assert f"127.0.0.1 answers {status}" in said["webhook.refused"]
-    assert "2 events were refused" in said["webhook.well"]
+    assert "2 events refused" in said["webhook.well"]
 
 
 async def test_what_one_alert_is_refused_for_is_not_held_against_the_others(
