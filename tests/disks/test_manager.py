@@ -250,7 +250,9 @@ def test_a_raid_that_lacks_a_member_runs_and_takes_a_blank_one(machine: Machine)
     after = machine.keeper(boot="b2")
     after.set_desired(raid)
     assert after.discover() == "READY" and machine.done[-1] == "up scratch and nvme7n1"
-    assert "it runs without 1 of its 2 disks; spares in their places: 1" in machine.of(DISK_FAILED)[0]
+    assert (
+        "it runs without 1 of its 2 disks; spares in their places: 1" in machine.of(DISK_FAILED)[0]
+    )
 
 
 def test_waiting_ends_with_news_or_when_it_is_called_off(machine: Machine) -> None:
