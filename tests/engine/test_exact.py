@@ -132,7 +132,8 @@ def test_a_search_without_an_end_says_where_it_began() -> None:
 
 def test_a_search_may_see_as_many_states_as_the_limit_says() -> None:
     table = Planner([LOOK, SWITCH, PEEP], [LAMP, DOOR])
-    start, goal = table.layout.pack({}), table.layout.goal({"door": "OPEN"})
+    start = table.layout.pack({})
+    goal = table.layout.goal({"door": "OPEN"})
     table.limit = len(table.graph.states)
     assert table.search(start, goal, table.graph.steps) is None
     table.limit -= 1
@@ -146,7 +147,8 @@ def test_of_chains_that_cost_the_same_the_shortest_is_taken() -> None:
     second = declare("dim", changes={"lamp": ("ON", "DIM")})
     lamp = Variable("lamp", ("UNKNOWN", "OFF", "ON", "DIM"))
     table = Planner([LOOK, straight, first, second], [lamp])
-    start, goal = table.layout.pack({"lamp": "OFF"}), table.layout.goal({"lamp": "DIM"})
+    start = table.layout.pack({"lamp": "OFF"})
+    goal = table.layout.goal({"lamp": "DIM"})
     for chain in (
         table.chain(start, goal),
         table.search(start, goal),

@@ -30,7 +30,7 @@ class Recorder:
         self.answered = asyncio.Event()
         self.answered.set()
         engine = cast(Engine, self)
-        self.lost = LostNodes(engine, self.alone.guard, cast(ManualPower, self), self.ask)
+        self.lost = LostNodes(engine, self.alone.guard, cast(ManualPower, self), self.call_module)
 
     def post(self, record: Record, event: Discovered) -> None:
         """As the engine."""
@@ -40,7 +40,7 @@ class Recorder:
         """As what watches machines without a BMC."""
         self.restarted_by_hand.append((record.name, why))
 
-    async def ask(
+    async def call_module(
         self, call: str, params: Mapping[str, Any], timeout: float = 10.0
     ) -> Mapping[str, Any]:
         """As the power module, which does not reach the BMC."""
@@ -96,11 +96,13 @@ async def test_questions_under_way_end_with_the_head(recorder: Recorder) -> None
 
 
 async def test_what_a_bmc_does_not_say_is_not_known(recorder: Recorder) -> None:
-    async def ask(call: str, params: Mapping[str, Any], timeout: float = 10.0) -> Mapping[str, Any]:
+    async def call_module(
+        call: str, params: Mapping[str, Any], timeout: float = 10.0
+    ) -> Mapping[str, Any]:
         return answer
 
     record = recorder.alone.add("n0")
     answer: dict[str, Any] = {"power": "OFF"}
-    assert await power_of(ask, record) == "OFF"
+    assert await power_of(call_module, record) == "OFF"
     answer = {}
-    assert await power_of(ask, record) == "UNKNOWN"
+    assert await power_of(call_module, record) == "UNKNOWN"

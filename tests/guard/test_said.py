@@ -31,7 +31,7 @@ async def refused(what: Awaitable[Any], kind: type[LayercakeError] = Refused) ->
     return caught.value.message, caught.value.hint
 
 
-def told(rack: Rack, kind: str) -> list[tuple[str, str]]:
+def events_of(rack: Rack, kind: str) -> list[tuple[str, str]]:
     """(node, text) of the events of a kind."""
     return [(e.node, e.text) for e in rack.head.store.events if e.kind == kind]
 
@@ -77,8 +77,8 @@ async def test_a_site_is_frozen_and_thawed_by_somebody_for_a_reason(rack: Rack) 
     )
     assert await rack.ops.care.thaw("", "bob") == []
     assert rack.head.part(Guard).freeze is None
-    assert told(rack, "guard.frozen") == [("", "the site, by ann: the auditors")]
-    assert told(rack, "guard.thawed") == [("", "the site, by bob")]
+    assert events_of(rack, "guard.frozen") == [("", "the site, by ann: the auditors")]
+    assert events_of(rack, "guard.thawed") == [("", "the site, by bob")]
 
 
 async def test_some_nodes_are_frozen_and_thawed(rack: Rack) -> None:
@@ -90,8 +90,8 @@ async def test_some_nodes_are_frozen_and_thawed(rack: Rack) -> None:
     assert await rack.ops.care.thaw("n[1-2]", "bob") == ["n1"], "n2 is not frozen"
     assert rack.node("n1").care.freeze is None and written(rack) == ["n1"]
     assert rack.node("n0").care.freeze is not None
-    assert told(rack, "guard.frozen") == [("n0", "by ann: mine"), ("n1", "by ann: mine")]
-    assert told(rack, "guard.thawed") == [("n1", "by bob")]
+    assert events_of(rack, "guard.frozen") == [("n0", "by ann: mine"), ("n1", "by ann: mine")]
+    assert events_of(rack, "guard.thawed") == [("n1", "by bob")]
 
 
 # -- maintenance
@@ -105,11 +105,11 @@ async def test_a_maintenance_begins_and_ends_by_somebody(rack: Rack) -> None:
     assert stopped(stop) == ("new DIMM", "ann") and stop is not None and stop.until is None
     assert await rack.ops.care.end("n[0-7]", "bob") == {"nodes": ["n0", "n1"], "off": []}
     assert written(rack) == ["n0", "n1"] and rack.node("n0").care.maintenance is None
-    assert told(rack, "maintenance.begun") == [
+    assert events_of(rack, "maintenance.begun") == [
         ("n0", "by ann: new DIMM"),
         ("n1", "by ann: new DIMM"),
     ]
-    assert told(rack, "maintenance.ended") == [("n0", "by bob"), ("n1", "by bob")]
+    assert events_of(rack, "maintenance.ended") == [("n0", "by bob"), ("n1", "by bob")]
     (past,) = rack.node("n0").care.past
     assert (past.ended_by, past.ended is None) == ("bob", False)
 
@@ -174,7 +174,7 @@ async def test_a_machine_that_is_off_is_taken_as_it_is(rack: Rack) -> None:
     written(rack)
     assert await rack.ops.care.adopt("n0", "ann") == ["n0"]
     assert record.care.ours and record.care.order is None and "n0" in written(rack)
-    assert told(rack, "node.taken") == [("n0", "by ann: it is started anew")]
+    assert events_of(rack, "node.taken") == [("n0", "by ann: it is started anew")]
 
 
 async def test_a_machine_that_runs_is_taken_by_a_power_cycle(rack: Rack) -> None:
@@ -192,7 +192,7 @@ async def test_a_machine_that_was_given_up_is_tried_again_by_whoever_takes_it(ra
     record.machine = replace(record.machine, quarantine=Quarantine("power-off", "no", 0.0, 5))
     await rack.ops.care.adopt("n0", "ann")
     assert record.machine.quarantine is None
-    assert told(rack, "quarantine.cleared") == [("n0", "out of quarantine: ann takes it")]
+    assert events_of(rack, "quarantine.cleared") == [("n0", "out of quarantine: ann takes it")]
 
 
 async def test_what_is_ours_is_not_taken(rack: Rack) -> None:
@@ -201,7 +201,9 @@ async def test_what_is_ours_is_not_taken(rack: Rack) -> None:
         f"cannot take {FIRST_TEN}: ours already",
         "`layercake power cycle RANGE` starts a node anew",
     )
-    assert {name: rack.node(name).care for name in LEFT} == before and not told(rack, "node.taken")
+    assert {name: rack.node(name).care for name in LEFT} == before and not events_of(
+        rack, "node.taken"
+    )
 
 
 async def test_nothing_is_taken_or_treated_that_is_frozen(rack: Rack) -> None:
@@ -225,7 +227,7 @@ async def test_a_silent_node_is_released_by_somebody(rack: Rack) -> None:
     written(rack)
     assert await rack.ops.care.release("n0", "ann") == ["n0"]
     assert rack.node("n0").care.released and "n0" in written(rack)
-    assert told(rack, "remedy.released") == [("n0", "by ann")]
+    assert events_of(rack, "remedy.released") == [("n0", "by ann")]
 
 
 async def test_nodes_in_sync_are_not_treated(rack: Rack) -> None:
@@ -233,7 +235,7 @@ async def test_nodes_in_sync_are_not_treated(rack: Rack) -> None:
         f"cannot treat {FIRST_TEN}: in sync",
         "`layercake power cycle RANGE` starts a node anew",
     )
-    assert not rack.node("n0").care.released and not told(rack, "remedy.released")
+    assert not rack.node("n0").care.released and not events_of(rack, "remedy.released")
 
 
 async def test_an_outage_is_ended_by_somebody(rack: Rack) -> None:
@@ -256,7 +258,8 @@ async def test_an_outage_is_ended_by_somebody(rack: Rack) -> None:
 
 async def test_a_maintenance_is_the_reason_before_the_node_has_asked_for_a_step(rack: Rack) -> None:
     """Of a node that is not as wanted."""
-    guard, record = rack.head.part(Guard), rack.node("n0")
+    guard = rack.head.part(Guard)
+    record = rack.node("n0")
     goal = record.machine.goal
     away = replace(record.machine, state=record.planner.layout.pack({"power": "OFF"}))
     stop = Stop("new DIMM", "ann", 0.0)

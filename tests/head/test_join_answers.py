@@ -72,7 +72,8 @@ def name_in(certificate: str) -> str:
 
 async def test_a_node_is_told_of_its_session_and_how_to_speak(world: World, client: Client) -> None:
     answer = await join(world, client)
-    record, timers = world.node("n0"), world.head.sync.timers
+    record = world.node("n0")
+    timers = world.head.sync.timers
     session = record.session
     assert session is not None and session.boot_id == BOOT
     assert (answer["session"], answer["epoch"]) == (session.number, world.head.store.epoch)
@@ -209,7 +210,8 @@ class Quotes:
 
 async def test_a_node_that_has_to_show_something_first_is_asked_for_it(world: World) -> None:
     """And its token is good for the join that follows."""
-    head, quotes = world.head, Quotes()
+    head = world.head
+    quotes = Quotes()
     api = JoinApi(
         head.store,
         head.desire,

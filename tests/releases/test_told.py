@@ -38,7 +38,7 @@ async def changed(site: Site, what: str, nodes: str = "n0") -> list[str]:
     return await site.world.ops.releases.change(nodes, what, "bob")
 
 
-def told(site: Site, kind: str) -> list[tuple[str, Any]]:
+def events_of(site: Site, kind: str) -> list[tuple[str, Any]]:
     """(text, data) of the events of a kind, of n0."""
     return [(e.text, e.data) for e in site.world.events_of("n0") if e.kind == f"release.{kind}"]
 
@@ -64,8 +64,8 @@ async def test_each_step_is_told_with_what_was_done(site: Site) -> None:
     await begun(site)
     release = site.shown()["id"]
     await site.ended()
-    assert told(site, "begun") == [("by ann", {"release": release})]
-    assert told(site, "step") == [
+    assert events_of(site, "begun") == [("by ann", {"release": release})]
+    assert events_of(site, "step") == [
         ("hold: nothing runs on it", {"step": "hold"}),
         ("restart: minOS was started anew", {"step": "restart"}),
         ("erase: 1 disk", {"step": "erase"}),
@@ -74,13 +74,13 @@ async def test_each_step_is_told_with_what_was_done(site: Site) -> None:
         ("bmc-password: turned", {"step": "bmc-password"}),
         ("power-cycle: its memory was without power for 10 s", {"step": "power-cycle"}),
     ]
-    assert told(site, "done") == [("1 disk erased", {})]
-    assert not told(site, "failed") and not told(site, "unconfirmed")
+    assert events_of(site, "done") == [("1 disk erased", {})]
+    assert not events_of(site, "failed") and not events_of(site, "unconfirmed")
 
 
 async def test_what_is_released_by_force_says_so(site: Site) -> None:
     await begun(site, force=True)
-    assert [text for text, _ in told(site, "begun")] == ["by ann, by force"]
+    assert [text for text, _ in events_of(site, "begun")] == ["by ann, by force"]
     assert site.shown()["force"] is True
     await site.ended()
 
@@ -89,33 +89,33 @@ async def test_what_people_do_about_a_release_is_told(site: Site) -> None:
     site.machine.erased = ERASE_FAILED
     await begun(site)
     await site.ended()
-    assert told(site, "failed") == [("erase: disk sda (M, S1): worn", {"step": "erase"})]
+    assert events_of(site, "failed") == [("erase: disk sda (M, S1): worn", {"step": "erase"})]
     assert await changed(site, "retry") == ["n0"]
     await site.ended()
     assert await changed(site, "abandon") == ["n0"]
     assert await changed(site, "free") == ["n0"]
     for kind in ("retried", "abandoned", "freed"):
-        assert told(site, kind) == [("by bob", {})]
-    assert not told(site, "done")
+        assert events_of(site, kind) == [("by bob", {})]
+    assert not events_of(site, "done")
 
 
 async def test_what_a_person_has_to_confirm_is_told_as_it_is_shown(site: Site) -> None:
     site.machine.speaks = "node"
     await begun(site)
     await site.ended()
-    assert told(site, "unconfirmed") == [(site.world.ops.releases.of("n0")["held"], {})]
+    assert events_of(site, "unconfirmed") == [(site.world.ops.releases.of("n0")["held"], {})]
     assert await changed(site, "confirm") == ["n0"]
-    assert told(site, "confirmed") == [("by bob", {})]
-    assert told(site, "done") == [("1 disk erased", {})]
+    assert events_of(site, "confirmed") == [("by bob", {})]
+    assert events_of(site, "done") == [("1 disk erased", {})]
 
 
 async def test_how_far_a_step_is_is_not_shown_of_the_next(site: Site) -> None:
     shown: dict[str, str] = {}
 
-    def look(step: str) -> None:
+    def note_why(step: str) -> None:
         shown.setdefault(step, site.record.held.why if site.record.held else "")
 
-    site.machine.keeps = look
+    site.machine.keeps = note_why
     await begun(site)
     await site.ended()
     assert shown == {
@@ -218,7 +218,8 @@ async def test_what_can_be_done_of_some_is_done_of_those(site: Site) -> None:
 
 async def test_a_release_that_is_not_the_newest_is_changed_by_nobody(site: Site) -> None:
     await begun(site)
-    node, kept = site.record.node.id, site.keeper.kept
+    node = site.record.node.id
+    kept = site.keeper.kept
     with pytest.raises(NotFound) as caught:
         async with site.keeper.transaction() as transaction:
             kept.change(transaction, node, "x" * 50, lambda release: release)

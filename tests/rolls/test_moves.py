@@ -49,7 +49,7 @@ def roll_of(
     )
 
 
-def said(action: Action) -> str:
+def described(action: Action) -> str:
     """An action as a text."""
     if isinstance(action, Note):
         return f"{action.kind} {action.node or '-'}: {action.text}"
@@ -61,13 +61,14 @@ def moved(roll: Roll, fact: Changes | None) -> tuple[dict[str, Any], list[str], 
     """What has changed of n0 when this was seen of it, what is to be done, and the roll."""
     seen = {} if fact is None else {"a": NodeFacts(**fact)}
     after, actions = step(roll, seen, NOW)
-    old, new = roll.nodes["a"], after.nodes["a"]
+    old = roll.nodes["a"]
+    new = after.nodes["a"]
     changes = {
         name: getattr(new, name)
         for name in NodeRoll.__struct_fields__
         if getattr(new, name) != getattr(old, name)
     }
-    return changes, [said(action) for action in actions], after
+    return changes, [described(action) for action in actions], after
 
 
 MOVES: list[tuple[Changes, Changes, Changes, list[str]]] = [
@@ -630,7 +631,7 @@ def test_what_becomes_of_a_node_when_the_roll_is_ended(
     roll, actions = decide.abort(roll_of(node), "ann", NOW)
     after = roll.nodes["a"]
     assert (after.state, after.reason, after.deadline) == (state, reason, None)
-    assert [said(action) for action in actions] == [
+    assert [described(action) for action in actions] == [
         "Unstage a",
         "Unstage b",
         "roll.aborted -: roll 1: aborted: aborted by ann",
@@ -641,7 +642,7 @@ def test_a_roll_that_is_done_says_no_more_than_that() -> None:
     one = RollObserver(roll_of({"state": NodePhase.DONE, "batch": 1}), NOW)
     one.end(Phase.DONE, "")
     roll, actions = one.result()
-    assert said(actions[-1]) == "roll.done -: roll 1: done" and roll.reason == ""
+    assert described(actions[-1]) == "roll.done -: roll 1: done" and roll.reason == ""
 
 
 # -- how many at a time
@@ -706,7 +707,7 @@ def test_sound_nodes_are_taken_back_no_more_at_a_time_than_may_be_away() -> None
 def test_what_is_resumed_goes_on_at_once() -> None:
     roll = roll_of({**STAGED, "batch": 1}, state=Phase.PAUSED)
     after, actions = decide.resume(roll, "ann", NOW)
-    assert [said(action) for action in actions] == [
+    assert [described(action) for action in actions] == [
         "roll.resumed -: roll 1: resumed by ann",
         "roll.rolling -: roll 1: the new content is in place",
         "Switch a",

@@ -270,9 +270,11 @@ async def test_which_nodes_count_as_running(
     record.machine = replace(record.machine, state=packed)
     record.node = replace(record.node, state=state)
     assert record.session is not None and record.wanted and runs(record) is may
-    images, record.wanted = record.wanted, ()
+    images = record.wanted
+    record.wanted = ()
     assert not runs(record)
-    record.wanted, record.session = images, None
+    record.wanted = images
+    record.session = None
     assert not runs(record)
 
 
